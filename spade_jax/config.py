@@ -1,0 +1,386 @@
+"""The whole configuration of a run as frozen dataclasses.
+
+A file in `configs/` builds one `Config` with `get_config()`; `--set=section.field=value` changes
+single fields. Every field is checked for its type and range when a config is made, and an unknown
+field is an error that lists the known ones.
+"""
+
+import difflib
+import json
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
+
+import pydantic
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+
+from spade_jax.errors import ConfigError
+from spade_jax.types import GAME_SKILLS
+
+_STRICT = pydantic.ConfigDict(extra="forbid", strict=True)
+
+Count = Annotated[int, Field(ge=1)]
+CountOrZero = Annotated[int, Field(ge=0)]
+Positive = Annotated[float, Field(gt=0)]
+NonNegative = Annotated[float, Field(ge=0)]
+Fraction = Annotated[float, Field(ge=0, le=1)]
+
+
+@dataclass(frozen=True, kw_only=True, config=_STRICT)
+class ModelConfig:
+    """Shape and precision of the transformer.
+
+    Attributes:
+      num_layers: transformer blocks.
+      width: D, the residual width.
+      num_heads: N, query heads.
+      num_kv_heads: K, key/value heads; divides num_heads.
+      head_width: H, width of one head; even.
+      mlp_width: F, inner width of the gated MLP.
+      rope_theta: base of the rotary position frequencies.
+      norm_epsilon: added to the mean square in RMSNorm.
+      qk_norm: RMSNorm on queries and keys of each head (Qwen3).
+      tie_embeddings: unembed with the embedding table.
+      param_dtype: dtype of parameters.
+      activation_dtype: dtype of activations; softmax, log-probs and norms stay float32.
+    """
+
+    num_layers: Count
+    width: Count
+    num_heads: Count
+    num_kv_heads: Count
+    head_width: Count
+    mlp_width: Count
+    rope_theta: Positive = 10_000.0
+    norm_epsilon: Positive = 1e-6
+    qk_norm: bool = True
+    tie_embeddings: bool = True
+    param_dtype: Literal["float32", "bfloat16"] = "float32"
+    activation_dtype: Literal["float32", "bfloat16"] = "float32"
+
+
+@dataclass(frozen=True, kw_only=True, config=_STRICT)
+class MeshConfig:
+    """Sizes of the mesh axes; -1 once means "all devices that are left"."""
+
+    data: int = -1
+    fsdp: int = 1
+    tensor: int = 1
+
+
+@dataclass(frozen=True, kw_only=True, config=_STRICT)
+class TokenizerConfig:
+    """A sentencepiece model trained on the warm-start text.
+
+    Attributes:
+      vocab_size: V, pieces including the control symbols.
+    """
+
+    vocab_size: Annotated[int, Field(ge=320)] = 1024
+
+
+@dataclass(frozen=True, kw_only=True, config=_STRICT)
+class CorpusConfig:
+    """Grounding documents.
+
+    Attributes:
+      path: a JSONL file (`text` or `orig_doc` on each line), a text file, a folder of either, or
+        "builtin" for the small generated corpus, or "" for no grounding.
+      excerpt_words: words of a document that a designer prompt carries.
+    """
+
+    path: str = "builtin"
+    excerpt_words: Count = 24
+
+
+@dataclass(frozen=True, kw_only=True, config=_STRICT)
+class MemoryConfig:
+    """The environment memory (algorithm.md section 8).
+
+    Attributes:
+      capacity: records kept, first in first out.
+      positives: high-regret records of the same skill shown to the designer.
+      min_win_rate, max_win_rate: band from which positives are drawn.
+      too_hard, too_easy: win rates below and above which a record may serve as the failure shown.
+    """
+
+    enabled: bool = True
+    capacity: Count = 200
+    positives: CountOrZero = 2
+    min_win_rate: Fraction = 0.15
+    max_win_rate: Fraction = 0.85
+    too_hard: Fraction = 0.1
+    too_easy: Fraction = 0.9
+
+
+@dataclass(frozen=True, kw_only=True, config=_STRICT)
+class SandboxConfig:
+    """Isolation and limits of generated code.
+
+    Attributes:
+      min_level: weakest isolation that a run accepts.
+      num_zygotes: fork servers.
+      memory_mb: address space of one environment beyond its zygote's.
+      load_timeout: seconds for running the source and the constructor.
+      step_timeout: seconds for one reset or step.
+    """
+
+    min_level: Literal["L3", "L2", "L1"] = "L2"
+    num_zygotes: Count = 2
+    memory_mb: Count = 256
+    load_timeout: Positive = 5.0
+    step_timeout: Positive = 2.0
+
+
+@dataclass(frozen=True, kw_only=True, config=_STRICT)
+class SamplingConfig:
+    """The sampling engine.
+
+    Attributes:
+      num_slots: sequences decoded side by side.
+      max_context: tokens that one slot of the cache holds.
+      decode_steps: decode steps in one dispatch.
+    """
+
+    num_slots: Count = 128
+    max_context: Count = 256
+    decode_steps: Count = 4
+
+
+@dataclass(frozen=True, kw_only=True, config=_STRICT)
+class DesignerConfig:
+    """The designer role and its reward (algorithm.md section 6, paper.md 1.4).
+
+    Attributes:
+      train: whether designer samples enter the update.
+      environments: designs asked for in one cycle.
+      skills: capability tags, in rotation order.
+      skills_per_cycle: skills asked for in one cycle (0 = all).
+      max_tokens: longest reply.
+      reward: `regret`, `plateau` or `blend` of both.
+      plateau_low, plateau_high, plateau_ramp: win-rate band with reward 1 and its slopes.
+      regret_scale: regret that counts as 1.
+      plateau_weight, regret_weight: of the blend.
+      rejected_reward: reward of a design that fails validation.
+      loss_weight: weight of the role in the loss.
+    """
+
+    train: bool = True
+    environments: Count = 12
+    skills: tuple[str, ...] = GAME_SKILLS
+    skills_per_cycle: CountOrZero = 0
+    temperature: Positive = 1.0
+    max_tokens: Count = 96
+    reward: Literal["blend", "regret", "plateau"] = "blend"
+    plateau_low: Fraction = 0.4
+    plateau_high: Fraction = 0.6
+    plateau_ramp: Positive = 0.25
+    regret_scale: Positive = 0.15
+    plateau_weight: NonNegative = 0.6
+    regret_weight: NonNegative = 0.4
+    rejected_reward: float = -0.5
+    loss_weight: NonNegative = 1.0
+
+
+@dataclass(frozen=True, kw_only=True, config=_STRICT)
+class AgentConfig:
+    """The agent role.
+
+    Attributes:
+      train: whether agent samples enter the update.
+      episodes: G, plays of one environment in each condition.
+      max_turns: turns after which an episode is truncated.
+      max_tokens: longest reply in one turn.
+      loss_weight: weight of the role in the loss.
+    """
+
+    train: bool = True
+    episodes: Count = 8
+    temperature: Positive = 1.0
+    max_turns: Count = 10
+    max_tokens: Count = 8
+    loss_weight: NonNegative = 1.0
+
+
+@dataclass(frozen=True, kw_only=True, config=_STRICT)
+class UpdateConfig:
+    """Packing, loss and optimizer.
+
+    Attributes:
+      row_length: T, tokens in one packed row.
+      rows_per_microbatch: rows in one gradient accumulation step; a multiple of the mesh's data axes.
+      logprob_chunk: token positions whose logits exist at once.
+      clip_low, clip_high: the surrogate's ratio is clipped to [1 - clip_low, 1 + clip_high].
+      kl_coefficient: of the KL penalty towards the warm-started policy (0 = no reference pass).
+      weight_decay: decoupled, on matrices only.
+      warmup_steps: updates over which the learning rate rises linearly.
+    """
+
+    row_length: Count = 256
+    rows_per_microbatch: Count = 16
+    logprob_chunk: Count = 1024
+    learning_rate: Positive = 3e-4
+    warmup_steps: CountOrZero = 0
+    beta1: Fraction = 0.9
+    beta2: Fraction = 0.98
+    weight_decay: NonNegative = 0.0
+    max_grad_norm: Positive = 1.0
+    clip_low: Positive = 0.2
+    clip_high: Positive = 0.28
+    kl_coefficient: NonNegative = 0.0
+
+
+@dataclass(frozen=True, kw_only=True, config=_STRICT)
+class WarmStartConfig:
+    """Supervised training on generated programs and demonstrations before self-play.
+
+    Attributes:
+      seed: of the generated text, so that runs with other seeds can share one warm start or not.
+      num_steps: supervised updates.
+      rows_per_step: packed rows in one update.
+      learning_rate: peak, with linear warm-up over a tenth of the steps and cosine decay.
+      programs: designer examples.
+      episodes: demonstrations of play.
+      skill_without_hint, skill_with_hint: share of the scripted player's moves that are its best.
+      cache_dir: where finished warm starts are kept by content hash ("" = user cache folder).
+    """
+
+    num_steps: Count = 400
+    rows_per_step: Count = 16
+    learning_rate: Positive = 3e-3
+    programs: Count = 4000
+    episodes: Count = 8000
+    skill_without_hint: Fraction = 0.4
+    skill_with_hint: Fraction = 0.85
+    cache_dir: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, config=_STRICT)
+class EvaluationConfig:
+    """The fixed held-out set.
+
+    Attributes:
+      every: cycles between evaluations; the first comes before cycle 0, the last after the end.
+      environments: held-out environments.
+      episodes: instance seeds for each of them.
+    """
+
+    every: Count = 20
+    environments: Count = 48
+    episodes: Count = 8
+
+
+@dataclass(frozen=True, kw_only=True, config=_STRICT)
+class CheckpointConfig:
+    """Cycles between checkpoints and how many are kept."""
+
+    every: Count = 5
+    keep: Annotated[int, Field(ge=2)] = 3
+
+
+@dataclass(frozen=True, kw_only=True, config=_STRICT)
+class Config:
+    """One run.
+
+    Attributes:
+      seed: from which every random choice derives.
+      num_cycles: self-play cycles.
+    """
+
+    seed: CountOrZero = 0
+    num_cycles: Count
+    model: ModelConfig
+    mesh: MeshConfig = MeshConfig()
+    tokenizer: TokenizerConfig = TokenizerConfig()
+    corpus: CorpusConfig = CorpusConfig()
+    memory: MemoryConfig = MemoryConfig()
+    sandbox: SandboxConfig = SandboxConfig()
+    sampling: SamplingConfig = SamplingConfig()
+    designer: DesignerConfig = DesignerConfig()
+    agent: AgentConfig = AgentConfig()
+    update: UpdateConfig = UpdateConfig()
+    warm_start: WarmStartConfig = WarmStartConfig()
+    evaluation: EvaluationConfig = EvaluationConfig()
+    checkpoint: CheckpointConfig = CheckpointConfig()
+
+
+_ADAPTER = pydantic.TypeAdapter(Config)
+
+
+def to_dict(config: Config) -> dict[str, Any]:
+    """The config as nested JSON-ready dictionaries."""
+    return _ADAPTER.dump_python(config, mode="json")
+
+
+def from_dict(values: dict[str, Any]) -> Config:
+    """The inverse of `to_dict`.
+
+    Raises:
+      ConfigError: naming each field that is unknown, of the wrong type or out of range.
+    """
+    try:
+        return _ADAPTER.validate_json(json.dumps(values))
+    except pydantic.ValidationError as error:
+        raise ConfigError("\n".join(_explain(values, item) for item in error.errors())) from None
+
+
+def with_overrides(config: Config, overrides: Sequence[str]) -> Config:
+    """Applies `section.field=value` strings in order.
+
+    Values are read as JSON where that works (`3`, `0.7`, `true`, `["a", "b"]`), else as text.
+
+    Raises:
+      ConfigError: for an override that is not of that form, or a field or value that does not fit.
+    """
+    values = to_dict(config)
+    for override in overrides:
+        path, equals, text = override.partition("=")
+        if not equals:
+            raise ConfigError(f"--set={override} has no value; write --set=section.field=value")
+        *sections, field = path.strip().split(".")
+        target = values
+        for depth, section in enumerate(sections):
+            if not isinstance(target.get(section), dict):
+                raise ConfigError(_unknown(".".join(sections[: depth + 1]), section, target))
+            target = target[section]
+        if isinstance(target.get(field), dict):
+            known = ", ".join(target[field])
+            raise ConfigError(f"{path} is a section; set one of its fields: {known}")
+        target[field] = _parse(text)
+    return from_dict(values)
+
+
+def differences(old: dict[str, Any], new: dict[str, Any], prefix: str = "") -> list[str]:
+    """Lines `section.field: old -> new` for all fields in which two config dictionaries differ."""
+    lines = []
+    for key in sorted(old.keys() | new.keys()):
+        before, after = old.get(key), new.get(key)
+        if isinstance(before, dict) and isinstance(after, dict):
+            lines += differences(before, after, f"{prefix}{key}.")
+        elif before != after:
+            lines.append(f"{prefix}{key}: {before!r} -> {after!r}")
+    return lines
+
+
+def _parse(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        return text
+
+
+def _explain(values: dict[str, Any], item: Any) -> str:
+    path = ".".join(str(part) for part in item["loc"])
+    if item["type"] == "unexpected_keyword_argument":
+        section = values
+        for part in item["loc"][:-1]:
+            section = section[part]
+        return _unknown(path, str(item["loc"][-1]), section)
+    return f"config field {path}: {item['msg']}; got {item.get('input')!r}"
+
+
+def _unknown(path: str, name: str, known: dict[str, Any]) -> str:
+    fields = sorted(field for field in known if field != name)
+    near = difflib.get_close_matches(name, fields, n=1)
+    hint = f" Did you mean {near[0]!r}?" if near else ""
+    return f"unknown config field {path!r}.{hint} Known fields there: {', '.join(fields)}"

@@ -1,0 +1,214 @@
+"""The dataclasses that cross folders: one type for each arrow of the flow.
+
+    Document, MemoryRecord -> DesignContext -> Design -> ValidationReport -> Trajectory
+        -> RegretEstimate -> TrainingSequence -> (spade_jax.rl.packing) PackedBatch
+
+Everything here is frozen host data: numpy and builtins only, never jax.
+"""
+
+import dataclasses
+from typing import Literal
+
+import numpy as np
+
+Role = Literal["designer", "agent"]
+Condition = Literal["without_hint", "with_hint"]
+
+GAME_SKILLS = (
+    "Mathematical Reasoning",
+    "Logical Deduction",
+    "Spatial Reasoning",
+    "Pattern Recognition",
+    "Optimization",
+    "Causal Inference",
+)
+
+FAILURE_KINDS = (
+    "environment_error",
+    "invalid_output",
+    "timeout",
+    "died",
+    "protocol_violation",
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Document:
+    """One grounding document."""
+
+    document_id: str
+    text: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EnvironmentSource:
+    """Python text that defines one environment, exactly as the designer wrote it.
+
+    Attributes:
+      environment_id: unique within a run, e.g. `c00012-e03`.
+      skill: the skill that the designer was asked for.
+      code: the Python text inside the reply's code fence.
+      hint: the privileged text that came with it.
+      document_id: the grounding document, or "" without grounding.
+    """
+
+    environment_id: str
+    skill: str
+    code: str
+    hint: str
+    document_id: str = ""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MemoryRecord:
+    """One past environment: what it was and how the agent fared in it.
+
+    Attributes:
+      win_rate: fraction of episodes without hint with a positive return, in [0, 1].
+      regret: raw mean return with hint minus without, in [-2, 2].
+      cycle: the cycle in which it was played.
+    """
+
+    source: EnvironmentSource
+    win_rate: float
+    regret: float
+    cycle: int
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DesignContext:
+    """All that one designer prompt is made of."""
+
+    environment_id: str
+    skill: str
+    document: Document | None
+    positives: tuple[MemoryRecord, ...] = ()
+    negative: MemoryRecord | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TokenStream:
+    """A sequence of token ids as the sampler saw and made it; never decoded and re-encoded.
+
+    Attributes:
+      tokens: int32 [T]; prompt, sampled and observation tokens in order.
+      loss_mask: bool [T]; True exactly where the policy sampled the token.
+      behavior_logprobs: float32 [T]; of the sampling distribution; 0 where loss_mask is False.
+      temperature: the sampling temperature of the masked tokens.
+    """
+
+    tokens: np.ndarray
+    loss_mask: np.ndarray
+    behavior_logprobs: np.ndarray
+    temperature: float
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """What one rung of the validation ladder found."""
+
+    rung: str
+    passed: bool
+    detail: str = ""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ValidationReport:
+    """The verdicts of a design in order; the ladder stops at the first that fails.
+
+    Attributes:
+      host_fault: the sandbox itself failed, so nothing is known about the design.
+    """
+
+    environment_id: str
+    verdicts: tuple[Verdict, ...]
+    host_fault: bool = False
+
+    @property
+    def valid(self) -> bool:
+        return not self.host_fault and all(verdict.passed for verdict in self.verdicts)
+
+    @property
+    def rejected_by(self) -> str:
+        """The name of the rung that rejected the design, "" if none did."""
+        return next((verdict.rung for verdict in self.verdicts if not verdict.passed), "")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Design:
+    """One designer reply, what was found in it and whether it holds.
+
+    Attributes:
+      source: None where no environment could be extracted from the reply.
+    """
+
+    context: DesignContext
+    reply: str
+    stream: TokenStream
+    source: EnvironmentSource | None
+    report: ValidationReport
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Turn:
+    """One observation and the agent's reply to it, as text, for people to read."""
+
+    observation: str
+    reply: str
+    reward: float
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Trajectory:
+    """One episode.
+
+    Attributes:
+      episode_return: the last reward clipped to [-1, 1] if terminated, else 0.
+      failure: "" or the kind of failure that ended the episode (FAILURE_KINDS or "host_fault");
+        a failed trajectory is counted and kept out of means and losses.
+    """
+
+    environment_id: str
+    condition: Condition
+    instance_seed: int
+    turns: tuple[Turn, ...]
+    stream: TokenStream
+    episode_return: float
+    terminated: bool
+    truncated: bool
+    failure: str = ""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RegretEstimate:
+    """Returns of one environment in both conditions, over the same instance seeds.
+
+    Attributes:
+      win_rate: fraction of the episodes without hint with a positive return.
+      regret: mean return with hint minus mean return without, not floored.
+      standard_error: of `regret`, from the differences paired by instance seed.
+      num_pairs: instance seeds with at least one good episode in both conditions.
+    """
+
+    environment_id: str
+    return_without_hint: float
+    return_with_hint: float
+    win_rate: float
+    win_rate_with_hint: float
+    regret: float
+    standard_error: float
+    num_pairs: int
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainingSequence:
+    """A token stream with the advantage that all of its masked tokens share.
+
+    Attributes:
+      weight: the sequence's share in the loss before aggregation; 1 by default.
+    """
+
+    role: Role
+    stream: TokenStream
+    advantage: float
+    weight: float = 1.0

@@ -1,0 +1,132 @@
+"""The default corpus: short everyday scenes that the project writes itself from a seed.
+
+Each scene names a few concrete things early on, so that even a small designer, which sees only the
+first words of a document, finds nouns to build an environment from. The scenes make no claim to be
+true or interesting; they exist to make environments differ with the document.
+"""
+
+import random
+import re
+
+from spade_jax.seeding import derive_rng
+from spade_jax.types import Document
+
+# No noun contains another, so that `noun in text` never finds one word inside another; and none is a
+# word that programs of the warm start use for something else (door, key, goal, trap, house, lever).
+_THINGS = tuple(
+    """
+    apple axe bean bell belt bolt book brick broom brush bucket button cake candle carrot chain
+    chair cherry clock coat coin comb crate crown doll drum fan fig flag flute fork
+    glove grape hammer harp helmet hook horn jug kettle kite knife knot ladder lamp lemon lens
+    letter marble mask melon mirror mug nail needle olive onion oven paddle peach pear pencil pillow
+    pipe plate plum potato pumpkin quilt radish rake ribbon ring rope rug saddle sail scarf shell shoe
+    shovel sled spade spoon stamp stool stove sword tent tile tomato torch tray turnip vase
+    violin wagon walnut wheel
+    """.split()
+)
+_ANIMALS = tuple(
+    """
+    bear bee bird camel cat cow crab deer dog duck fox frog goat goose heron horse lamb lion lizard mole
+    moth mouse mule otter owl parrot pig pony rabbit raven robin seal sheep spider swan tiger toad
+    turtle wolf zebra
+    """.split()
+)
+_PLACES = tuple(
+    """
+    attic barn boat bridge cabin canal castle cave cellar chapel dock farm field forest garden harbor
+    hill hut inn island kitchen lake library market meadow mill orchard palace park pier pond river
+    school shed shop stable station temple tower tunnel valley village wharf yard
+    """.split()
+)
+
+NOUNS: tuple[str, ...] = tuple(sorted(_THINGS + _ANIMALS + _PLACES))
+
+_NOUN_SET = frozenset(NOUNS)
+_WORD = re.compile(r"[a-z]+")
+
+_NUM_DOCUMENTS = 400
+
+# The longest choice of each part adds up to 24 words by the last new noun, and to 40 in all.
+_OPENERS = (
+    "Early today",
+    "After the rain",
+    "Before the feast",
+    "At first light",
+    "Late last night",
+    "On Monday",
+    "Last winter",
+    "One quiet evening",
+    "When summer came",
+    "Around noon",
+)
+_PEOPLE = (
+    "Mara",
+    "Tom",
+    "Ines",
+    "Old Yusuf",
+    "a young sailor",
+    "the baker",
+    "the tall painter",
+    "two children",
+    "my aunt",
+    "a tired farmer",
+    "the new teacher",
+    "our neighbor",
+)
+_VERBS = ("left", "found", "hid", "cleaned", "carried", "painted", "sold", "counted", "mended", "washed")
+_BY_PLACE = ("near", "behind", "beside", "inside", "outside", "above")
+_ANIMAL_VERBS = ("slept", "waited", "rested", "stood", "sat", "played")
+_NOT_FAR = ("watched quietly", "waited nearby", "soon followed", "slept there too")
+_MIDDLES = (
+    "Nobody had asked for the {first} that day",
+    "The {last} was heavy and rather old",
+    "People said that the {first} was worth more",
+    "It took an hour to bring back the {last}",
+    "The {first} and the {last} looked almost new",
+    "Rain fell on the {last} until dark",
+)
+_ENDINGS = (
+    "In the end everyone went home happy",
+    "Then the wind turned cold",
+    "The {first} is still there",
+    "Nobody remembers why",
+    "The next day it all began again",
+)
+
+
+def builtin_documents(seed: int) -> list[Document]:
+    """The corpus for one seed: 400 scenes of 20 to 40 words in two to four sentences.
+
+    Each names four to six distinct `NOUNS` within its first 24 words, and no other later on.
+    """
+    return [
+        Document(document_id=f"builtin-{index:03d}", text=_scene(derive_rng(seed, "builtin_corpus", index)))
+        for index in range(_NUM_DOCUMENTS)
+    ]
+
+
+def nouns_in(text: str) -> tuple[str, ...]:
+    """The distinct `NOUNS` that `text` names, in order of first appearance."""
+    return tuple(dict.fromkeys(word for word in _WORD.findall(text.lower()) if word in _NOUN_SET))
+
+
+def _scene(rng: random.Random) -> str:
+    things = rng.sample(_THINGS, rng.choice((2, 3)))
+    place, other_place = rng.sample(_PLACES, 2)
+    animal = _with_article(rng.choice(_ANIMALS))
+    *most, last = [_with_article(thing) for thing in things]
+    sentences = [
+        f"{rng.choice(_OPENERS)} {rng.choice(_PEOPLE)} {rng.choice(_VERBS)} {', '.join(most)} and {last} "
+        f"{rng.choice(_BY_PLACE)} the {place}",
+        f"{animal} {rng.choice(_ANIMAL_VERBS)} {rng.choice(_BY_PLACE)} the {other_place}"
+        if rng.random() < 0.5
+        else f"{animal} {rng.choice(_NOT_FAR)}",
+        rng.choice(_MIDDLES).format(first=things[0], last=things[-1]),
+    ]
+    if rng.random() < 0.5:
+        sentences.append(rng.choice(_ENDINGS).format(first=things[0]))
+    return " ".join(sentence[0].upper() + sentence[1:] + "." for sentence in sentences)
+
+
+def _with_article(noun: str) -> str:
+    return f"{'an' if noun[0] in 'aeiou' else 'a'} {noun}"

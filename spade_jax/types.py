@@ -163,6 +163,8 @@ class Trajectory:
     """One episode.
 
     Attributes:
+      turns: the answered ones.
+      last_observation: what the environment said at the end.
       episode_return: the last reward clipped to [-1, 1] if terminated, else 0.
       failure: "" or the kind of failure that ended the episode (FAILURE_KINDS or "host_fault");
         a failed trajectory is counted and kept out of means and losses.
@@ -172,6 +174,7 @@ class Trajectory:
     condition: Condition
     instance_seed: int
     turns: tuple[Turn, ...]
+    last_observation: str
     stream: TokenStream
     episode_return: float
     terminated: bool

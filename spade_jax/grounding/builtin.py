@@ -22,21 +22,21 @@ _THINGS = tuple(
     pipe plate plum potato pumpkin quilt radish rake ribbon ring rope rug saddle sail scarf shell shoe
     shovel sled spade spoon stamp stool stove sword tent tile tomato torch tray turnip vase
     violin wagon walnut wheel
-    """.split()
+    """.split()  # noqa: SIM905
 )
 _ANIMALS = tuple(
     """
     bear bee bird camel cat cow crab deer dog duck fox frog goat goose heron horse lamb lion lizard mole
     moth mouse mule otter owl parrot pig pony rabbit raven robin seal sheep spider swan tiger toad
     turtle wolf zebra
-    """.split()
+    """.split()  # noqa: SIM905
 )
 _PLACES = tuple(
     """
     attic barn boat bridge cabin canal castle cave cellar chapel dock farm field forest garden harbor
     hill hut inn island kitchen lake library market meadow mill orchard palace park pier pond river
     school shed shop stable station temple tower tunnel valley village wharf yard
-    """.split()
+    """.split()  # noqa: SIM905
 )
 
 NOUNS: tuple[str, ...] = tuple(sorted(_THINGS + _ANIMALS + _PLACES))
@@ -115,12 +115,12 @@ def _scene(rng: random.Random) -> str:
     place, other_place = rng.sample(_PLACES, 2)
     animal = _with_article(rng.choice(_ANIMALS))
     *most, last = [_with_article(thing) for thing in things]
+    who_did = f"{rng.choice(_OPENERS)} {rng.choice(_PEOPLE)} {rng.choice(_VERBS)}"
+    where = f"{rng.choice(_BY_PLACE)} the {place}"
+    elsewhere = f"{rng.choice(_ANIMAL_VERBS)} {rng.choice(_BY_PLACE)} the {other_place}"
     sentences = [
-        f"{rng.choice(_OPENERS)} {rng.choice(_PEOPLE)} {rng.choice(_VERBS)} {', '.join(most)} and {last} "
-        f"{rng.choice(_BY_PLACE)} the {place}",
-        f"{animal} {rng.choice(_ANIMAL_VERBS)} {rng.choice(_BY_PLACE)} the {other_place}"
-        if rng.random() < 0.5
-        else f"{animal} {rng.choice(_NOT_FAR)}",
+        f"{who_did} {', '.join(most)} and {last} {where}",
+        f"{animal} {rng.choice((elsewhere, rng.choice(_NOT_FAR)))}",
         rng.choice(_MIDDLES).format(first=things[0], last=things[-1]),
     ]
     if rng.random() < 0.5:

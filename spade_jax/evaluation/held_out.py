@@ -1,0 +1,52 @@
+"""The fixed held-out set: environments that no training sees.
+
+It holds every family at level 3, harder than any text of the warm start, and two families that the
+warm start does not have. The set depends on nothing but its size, so that runs with other seeds and
+configs are compared on the same instances. Validation rejects a design that equals one of its
+programs up to wording.
+"""
+
+from spade_jax.environments.fingerprint import fingerprint
+from spade_jax.grounding.builtin import builtin_documents
+from spade_jax.rollout.episode import EpisodePlan
+from spade_jax.seeding import derive_rng, derive_seed
+from spade_jax.types import EnvironmentSource
+from spade_jax.warm_start.designs import make_source, words_for
+from spade_jax.warm_start.families import FAMILIES, HELD_OUT_FAMILIES
+
+HELD_OUT_SEED = 20260819
+HARD_LEVEL = 3
+EXCERPT_WORDS = 24
+
+
+def held_out_environments(num: int) -> list[EnvironmentSource]:
+    """`num` environments: the families in turn, so that each has as many as any other (up to one)."""
+    families = [*FAMILIES.values(), *HELD_OUT_FAMILIES.values()]
+    documents = builtin_documents(HELD_OUT_SEED)
+    sources = []
+    for index in range(num):
+        rng = derive_rng(HELD_OUT_SEED, "held_out", index)
+        family = families[index % len(families)]
+        words = words_for(rng.choice(documents), EXCERPT_WORDS, rng)
+        name = f"held-out-{index:03d}-{family.name}"
+        sources.append(make_source(family, HARD_LEVEL, words, rng, environment_id=name))
+    return sources
+
+
+def held_out_fingerprints(sources: list[EnvironmentSource]) -> frozenset[str]:
+    """What `spade_jax.environments.validation` rejects."""
+    return frozenset(fingerprint(source.code) for source in sources)
+
+
+def held_out_plans(sources: list[EnvironmentSource], *, episodes: int) -> list[EpisodePlan]:
+    """The same instances and sampling seeds at every evaluation, without hints."""
+    return [
+        EpisodePlan(
+            source=source,
+            condition="without_hint",
+            instance_seed=derive_seed(HELD_OUT_SEED, "instance", index, play),
+            sampling_seed=derive_seed(HELD_OUT_SEED, "sampling", index, play),
+        )
+        for index, source in enumerate(sources)
+        for play in range(episodes)
+    ]

@@ -1,0 +1,59 @@
+"""How many held-out instances the agent solves without hints."""
+
+from collections.abc import Sequence
+
+from spade_jax.config import Config
+from spade_jax.evaluation.held_out import held_out_plans
+from spade_jax.metrics import wilson_interval
+from spade_jax.rollout.collect import play_all
+from spade_jax.sampling.engine import Engine
+from spade_jax.sandbox.pool import SandboxPool
+from spade_jax.text.tokenizer import Tokenizer
+from spade_jax.types import EnvironmentSource, Trajectory
+from spade_jax.warm_start.families import HELD_OUT_FAMILIES
+
+
+async def evaluate(
+    sources: Sequence[EnvironmentSource],
+    *,
+    engine: Engine,
+    sandbox: SandboxPool,
+    tokenizer: Tokenizer,
+    config: Config,
+) -> dict[str, float]:
+    """Plays the held-out set with the weights that the engine holds.
+
+    The 95 % interval is Wilson's over all episodes. The instances are the same each time, so that the
+    chance in an episode is the sampling of its tokens; episodes of unlike instances vary less in sum
+    than equal ones would, which makes the interval a cautious one.
+    """
+    trajectories = await play_all(
+        held_out_plans(list(sources), episodes=config.evaluation.episodes),
+        engine=engine,
+        sandbox=sandbox,
+        tokenizer=tokenizer,
+        config=config.agent,
+        max_context=config.sampling.max_context,
+    )
+    unseen = {
+        source.environment_id
+        for source in sources
+        if any(source.environment_id.endswith(f"-{name}") for name in HELD_OUT_FAMILIES)
+    }
+    good = [trajectory for trajectory in trajectories if not trajectory.failure]
+    groups = {
+        "heldout": good,
+        "heldout/harder": [item for item in good if item.environment_id not in unseen],
+        "heldout/unseen": [item for item in good if item.environment_id in unseen],
+    }
+    metrics = {"heldout/num_failed": float(len(trajectories) - len(good))}
+    for name, group in groups.items():
+        if group:
+            metrics |= _solve_rate(f"{name}/solve_rate", group)
+    return metrics
+
+
+def _solve_rate(name: str, trajectories: Sequence[Trajectory]) -> dict[str, float]:
+    solved = sum(trajectory.episode_return > 0 for trajectory in trajectories)
+    low, high = wilson_interval(solved, len(trajectories))
+    return {name: solved / len(trajectories), f"{name}_low": low, f"{name}_high": high}

@@ -1,0 +1,77 @@
+"""Agent conversations for the warm start: a mediocre scripted player in easy environments.
+
+The player sees the observations alone, as the agent does. With a hint it plays well, without one it
+errs often, so that there is room above it and the hint means something.
+"""
+
+import asyncio
+from collections.abc import Sequence
+
+from spade_jax.roles.agent import action_reply, first_message, next_message
+from spade_jax.sandbox.pool import SandboxPool
+from spade_jax.seeding import derive_rng
+from spade_jax.text.chat import Message
+from spade_jax.types import Document
+from spade_jax.warm_start.designs import make_source, words_for
+from spade_jax.warm_start.families import FAMILIES
+
+EPISODES_PER_ENVIRONMENT = 8
+CONCURRENT_ENVIRONMENTS = 32
+LEVEL = 1
+
+
+async def demonstrations(
+    num_episodes: int,
+    *,
+    seed: int,
+    documents: Sequence[Document],
+    excerpt_words: int,
+    sandbox: SandboxPool,
+    skill_without_hint: float,
+    skill_with_hint: float,
+    max_turns: int,
+) -> list[list[Message]]:
+    """`num_episodes` conversations of play, half of them with a hint.
+
+    Args:
+      skill_without_hint, skill_with_hint: share of moves that are the scripted player's best.
+
+    Raises:
+      EnvironmentFailure: a family's program broke its contract, which is a fault of the family.
+    """
+    families = list(FAMILIES.values())
+    gate = asyncio.Semaphore(CONCURRENT_ENVIRONMENTS)
+
+    async def play(index: int) -> list[list[Message]]:
+        rng = derive_rng(seed, "warm_start/demonstration", index)
+        family = families[index % len(families)]
+        document = rng.choice(documents)
+        source = make_source(family, LEVEL, words_for(document, excerpt_words, rng), rng)
+        conversations = []
+        async with gate, await sandbox.open(source.code) as environment:
+            for episode in range(EPISODES_PER_ENVIRONMENT):
+                with_hint = episode % 2 == 1
+                skill = skill_with_hint if with_hint else skill_without_hint
+                observation = (await environment.reset(rng.getrandbits(31))).observation
+                observations = [observation]
+                messages = [first_message(observation, hint=source.hint if with_hint else None)]
+                for _ in range(max_turns):
+                    if rng.random() < skill:
+                        action = family.best_action(observations, rng)
+                    else:
+                        action = rng.choice(family.actions(observations))
+                    reply = action_reply(action)
+                    messages.append(Message(role="assistant", content=reply))
+                    step = await environment.step(reply)
+                    if step.terminated or step.truncated:
+                        break
+                    observations.append(step.observation)
+                    messages.append(next_message(step.observation))
+                else:
+                    messages.pop()
+                conversations.append(messages)
+        return conversations
+
+    num_environments = -(-num_episodes // EPISODES_PER_ENVIRONMENT)
+    played = await asyncio.gather(*(play(index) for index in range(num_environments)))
+    return [conversation for episodes in played for conversation in episodes][:num_episodes]

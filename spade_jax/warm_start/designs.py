@@ -1,0 +1,99 @@
+"""Designer conversations for the warm start: prompts with the programs that answer them.
+
+Programs come from the families at levels 1 and 2. Their content comes from the document in the
+prompt, a shown record of the memory is varied rather than repeated, and the family of the shown
+failure is avoided, so that the tiny designer knows what each line of its prompt is for.
+"""
+
+import random
+from collections.abc import Sequence
+
+from spade_jax.grounding.builtin import NOUNS, nouns_in
+from spade_jax.roles.designer import design_reply, designer_messages, excerpt
+from spade_jax.seeding import derive_rng
+from spade_jax.text.chat import Message
+from spade_jax.types import DesignContext, Document, EnvironmentSource, MemoryRecord
+from spade_jax.warm_start.families import FAMILIES
+from spade_jax.warm_start.families.base import Family
+
+WITHOUT_DOCUMENT = 0.15
+WITH_POSITIVES = 0.4
+VARY_A_POSITIVE = 0.5
+WITH_NEGATIVE = 0.3
+
+
+def make_source(
+    family: Family, level: int, words: Sequence[str], rng: random.Random, *, environment_id: str = ""
+) -> EnvironmentSource:
+    """One environment of a family; `words` fill in as far as the family uses them."""
+    parameters = family.parameters(rng, level)
+    used = tuple(words[: family.num_words])
+    return EnvironmentSource(
+        environment_id=environment_id,
+        skill=family.skill,
+        code=family.source(parameters, used),
+        hint=family.hint(parameters, used),
+    )
+
+
+def words_for(document: Document | None, excerpt_words: int, rng: random.Random) -> list[str]:
+    """The nouns that a program takes from the visible part of a document, then arbitrary ones."""
+    shown = nouns_in(excerpt(document.text, excerpt_words)) if document is not None else ()
+    others = [noun for noun in rng.sample(NOUNS, 12) if noun not in shown]
+    return [*shown, *others]
+
+
+def design_conversations(
+    num: int, *, seed: int, documents: Sequence[Document], excerpt_words: int, num_positives: int
+) -> list[list[Message]]:
+    """`num` prompts with their replies.
+
+    Args:
+      seed: of every choice made here.
+      documents: to draw from.
+      excerpt_words: words of a document that the prompt shows.
+      num_positives: most records of the memory that the prompt shows.
+    """
+    families = list(FAMILIES.values())
+    conversations = []
+    for index in range(num):
+        rng = derive_rng(seed, "warm_start/design", index)
+        family = rng.choice(families)
+        same_skill = [other for other in families if other.skill == family.skill]
+        document = None if rng.random() < WITHOUT_DOCUMENT else rng.choice(documents)
+
+        positives: list[MemoryRecord] = []
+        if rng.random() < WITH_POSITIVES:
+            shown = rng.choices(same_skill, k=rng.randint(1, num_positives)) if num_positives else []
+            if shown and rng.random() < VARY_A_POSITIVE:
+                shown[rng.randrange(len(shown))] = family
+            positives = [
+                _record(other, rng, win_rate=rng.uniform(0.15, 0.85), regret=rng.uniform(0.1, 0.9))
+                for other in shown
+            ]
+        negative = None
+        avoided = [other for other in same_skill if other is not family]
+        if avoided and rng.random() < WITH_NEGATIVE:
+            win_rate = rng.choice((rng.uniform(0, 0.1), rng.uniform(0.9, 1)))
+            negative = _record(rng.choice(avoided), rng, win_rate=win_rate, regret=0.0)
+
+        context = DesignContext(
+            environment_id="",
+            skill=family.skill,
+            document=document,
+            positives=tuple(positives),
+            negative=negative,
+        )
+        source = make_source(family, rng.choice((1, 2)), words_for(document, excerpt_words, rng), rng)
+        conversations.append(
+            [
+                *designer_messages(context, excerpt_words=excerpt_words),
+                Message(role="assistant", content=design_reply(source.code, source.hint)),
+            ]
+        )
+    return conversations
+
+
+def _record(family: Family, rng: random.Random, *, win_rate: float, regret: float) -> MemoryRecord:
+    source = make_source(family, rng.choice((1, 2)), words_for(None, 0, rng), rng)
+    return MemoryRecord(source=source, win_rate=win_rate, regret=regret, cycle=0)

@@ -1,0 +1,17 @@
+"""The direction of imports between the folders, as pyproject.toml declares it."""
+
+import contextlib
+import io
+import pathlib
+
+from importlinter import cli
+
+CHECKOUT = pathlib.Path(__file__).resolve().parents[1]
+
+
+def test_every_import_goes_down_the_layers(monkeypatch):
+    monkeypatch.chdir(CHECKOUT)
+    output = io.StringIO()
+    with contextlib.redirect_stdout(output):
+        status = cli.lint_imports(config_filename="pyproject.toml", no_cache=True)
+    assert status == cli.EXIT_STATUS_SUCCESS, output.getvalue()

@@ -5,8 +5,11 @@ single fields. Every field is checked for its type and range when a config is ma
 field is an error that lists the known ones.
 """
 
+import dataclasses
 import difflib
 import json
+import pathlib
+import runpy
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
@@ -304,7 +307,29 @@ class Config:
     checkpoint: CheckpointConfig = CheckpointConfig()
 
 
+_SECTIONS = (Config, *(field.type for field in dataclasses.fields(Config) if dataclasses.is_dataclass(field.type)))
 _ADAPTER = pydantic.TypeAdapter(Config)
+
+
+def load(path: str) -> Config:
+    """The config that `get_config()` of the Python file at `path` returns.
+
+    Raises:
+      ConfigError: no such file or function, or a field in it that is unknown or does not fit.
+    """
+    if not pathlib.Path(path).is_file():
+        raise ConfigError(f"no config file {path}; give the path of one, such as configs/tiny_games.py")
+    try:
+        get_config = runpy.run_path(path).get("get_config")
+        config = get_config() if get_config else None
+    except pydantic.ValidationError as error:
+        section = next((cls for cls in _SECTIONS if cls.__name__ == error.title), Config)
+        known = {field.name: None for field in dataclasses.fields(section)}
+        lines = [f"{path}: {error.title}: {_explain(known, item)}" for item in error.errors()]
+        raise ConfigError("\n".join(lines)) from None
+    if not isinstance(config, Config):
+        raise ConfigError(f"{path} has no get_config() that returns a spade_jax.config.Config")
+    return config
 
 
 def to_dict(config: Config) -> dict[str, Any]:

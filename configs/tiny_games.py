@@ -1,0 +1,35 @@
+"""A tiny model learns to design and to play games on a CPU.
+
+Purpose: the whole self-play loop at small size; nothing in the loop knows that it is small.
+Command: python launch/train.py --config=configs/tiny_games.py --workdir=runs/tiny_games
+Hardware: 2 CPU cores, under 4 GiB.
+"""
+
+from spade_jax.config import (
+    AgentConfig,
+    Config,
+    DesignerConfig,
+    EvaluationConfig,
+    ModelConfig,
+    SamplingConfig,
+    TokenizerConfig,
+    UpdateConfig,
+    WarmStartConfig,
+)
+
+
+def get_config() -> Config:
+    """The run that the README's result table reports."""
+    return Config(
+        num_cycles=400,
+        model=ModelConfig(
+            num_layers=4, width=128, num_heads=4, num_kv_heads=2, head_width=32, mlp_width=384
+        ),
+        tokenizer=TokenizerConfig(vocab_size=1280),
+        sampling=SamplingConfig(num_slots=192, max_context=256, decode_steps=4),
+        designer=DesignerConfig(environments=12, max_tokens=128),
+        agent=AgentConfig(episodes=8, max_turns=10, max_tokens=8),
+        update=UpdateConfig(row_length=256, rows_per_microbatch=16, learning_rate=1e-3),
+        warm_start=WarmStartConfig(num_steps=400, rows_per_step=16, learning_rate=3e-3),
+        evaluation=EvaluationConfig(every=20, environments=60, episodes=8),
+    )

@@ -1,14 +1,13 @@
 """What every test runs under: the CPU, no network, and a compilation cache that outlives the run."""
 
 import os
-import pathlib
 import socket
 
-_CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache")
+from spade_jax.user_cache import user_cache_dir
 
 # Set before anything imports jax, here and in the processes that tests start.
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
-os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(_CACHE / "spade_jax" / "test_compilations"))
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(user_cache_dir() / "test_compilations"))
 os.environ.setdefault("JAX_COMPILATION_CACHE_MAX_SIZE", str(2**29))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")

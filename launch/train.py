@@ -1,0 +1,51 @@
+"""Runs self-play, or resumes it: the same command does both.
+
+    python launch/train.py --config=configs/tiny_games.py --workdir=runs/first \
+        --set=seed=1 --set=agent.temperature=0.7
+"""
+
+import logging
+import os
+import sys
+from collections.abc import Sequence
+
+# XLA's notes on compilation would tear the progress bars apart. Read once, when jax is imported.
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+from absl import app, flags
+
+from spade_jax import config as config_lib
+from spade_jax import train as train_lib
+from spade_jax.errors import SpadeError
+
+_CONFIG = flags.DEFINE_string("config", None, "Python file with get_config(), such as configs/tiny_games.py.")
+_WORKDIR = flags.DEFINE_string(
+    "workdir", None, "Folder of the run: everything that it writes, and resumes from."
+)
+_SET = flags.DEFINE_multi_string(
+    "set", [], "section.field=value, changes one field of the config; repeatable."
+)
+_ALLOW_CHANGED_CONFIG = flags.DEFINE_bool(
+    "allow_changed_config", False, "Resume although the config differs from the one that the run began with."
+)
+
+
+def main(argv: Sequence[str]) -> int:
+    if len(argv) > 1:
+        raise app.UsageError(f"unexpected arguments {argv[1:]}: every option is a flag, as in --workdir=DIR")
+    logging.getLogger().setLevel(logging.WARNING)
+    try:
+        config = config_lib.with_overrides(config_lib.load(_CONFIG.value), _SET.value)
+        train_lib.train(config, workdir=_WORKDIR.value, allow_changed_config=_ALLOW_CHANGED_CONFIG.value)
+    except SpadeError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("stopped at once", file=sys.stderr)
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    flags.mark_flags_as_required(["config", "workdir"])
+    app.run(main)

@@ -2,6 +2,8 @@
 
     python launch/train.py --config=configs/tiny_games.py --workdir=runs/first \
         --set=seed=1 --set=agent.temperature=0.7
+
+Exit codes: 0 the run reached its last cycle, 1 an error, 130 stopped by a signal before that.
 """
 
 import logging
@@ -36,14 +38,16 @@ def main(argv: Sequence[str]) -> int:
     logging.getLogger().setLevel(logging.WARNING)
     try:
         config = config_lib.with_overrides(config_lib.load(_CONFIG.value), _SET.value)
-        train_lib.train(config, workdir=_WORKDIR.value, allow_changed_config=_ALLOW_CHANGED_CONFIG.value)
+        finished = train_lib.train(
+            config, workdir=_WORKDIR.value, allow_changed_config=_ALLOW_CHANGED_CONFIG.value
+        )
     except SpadeError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("stopped at once", file=sys.stderr)
         return 130
-    return 0
+    return 0 if finished else 130
 
 
 if __name__ == "__main__":

@@ -1,0 +1,7 @@
+"""The registry of families: those of the warm start, and those that only the evaluation sees."""
+
+from spade_jax.warm_start.families import spatial
+from spade_jax.warm_start.families.base import Family
+
+FAMILIES: dict[str, Family] = {family.name: family for module in (spatial,) for family in module.FAMILIES}
+HELD_OUT_FAMILIES: dict[str, Family] = {}

@@ -1,0 +1,157 @@
+"""What a family of environments is, and the skeleton that all their programs share.
+
+The warm start turns families into programs, hints and demonstrations of play; self-play starts from
+what the tiny model learned of them. Everything here serves that: programs repeat whole lines, so that a
+tokenizer trained on them needs few pieces for one; every number that makes a game easier or harder
+is one digit in the text; and an observation holds all that the next move depends on.
+
+Programs made here run in the sandbox alone. Nothing in this folder executes them.
+"""
+
+import dataclasses
+import random
+import re
+import textwrap
+from collections.abc import Callable, Sequence
+
+Parameters = dict[str, int]
+
+DIGITS = [str(digit) for digit in range(10)]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Family:
+    """A generator of environment programs of one kind, with a scripted player for them.
+
+    The player sees what the agent sees: the texts of the observations so far, latest last.
+
+    Attributes:
+      name: in snake case; the program's class is `class_name(name)`.
+      skill: one of `spade_jax.types.GAME_SKILLS`.
+      parameters: (rng, level) to the numbers of one program; level 1 is easy, 2 medium, and 3 harder
+        than any text of the warm start. No level shares a combination of numbers with another.
+      num_words: how many words of the document the program uses, 0 to 4.
+      source: (parameters, words) to the program's text.
+      hint: (parameters, words) to a short sentence that helps in every instance and answers none.
+      actions: observations to the legal moves that they show.
+      best_action: (observations, rng) to the best move, as bare text.
+    """
+
+    name: str
+    skill: str
+    parameters: Callable[[random.Random, int], Parameters]
+    num_words: int
+    source: Callable[[Parameters, Sequence[str]], str]
+    hint: Callable[[Parameters, Sequence[str]], str]
+    actions: Callable[[Sequence[str]], list[str]]
+    best_action: Callable[[Sequence[str], random.Random], str]
+
+
+def by_level(names: str, *levels: Sequence[tuple[int, ...]]) -> Callable[[random.Random, int], Parameters]:
+    """Parameters drawn from a table: for each level, the values that `names` may take together."""
+
+    def parameters(rng: random.Random, level: int) -> Parameters:
+        return dict(zip(names.split(), rng.choice(levels[level - 1]), strict=True))
+
+    return parameters
+
+
+def class_name(name: str) -> str:
+    """The class that a family's programs define: `trap_walk` gives `TrapWalkEnv`."""
+    return "".join(part.title() for part in name.split("_")) + "Env"
+
+
+def program(name: str, *, reset: str, observe: str, step: str) -> Callable[[Parameters, Sequence[str]], str]:
+    """The source of a family: one skeleton around the lines that make its game.
+
+    A single word stands in the lines wherever they say `$word`; several become the list `self.names`.
+
+    Args:
+      reset: lines that draw the instance from `self.rng`.
+      observe: lines of the method that returns the observation; called once a turn, so it may draw too.
+      step: lines that apply `move` and set `won` and `lost`.
+
+    Returns:
+      (parameters, words) to the program's text; `parameters` holds `max_turns`, and all of its other
+      numbers become class attributes.
+    """
+    reset, observe, step = (
+        textwrap.indent(textwrap.dedent(lines).strip(), " " * 8) for lines in (reset, observe, step)
+    )
+
+    def source(parameters: Parameters, words: Sequence[str]) -> str:
+        numbers = {key: value for key, value in parameters.items() if key != "max_turns"}
+        constants = f"    {', '.join(numbers)} = {', '.join(map(str, numbers.values()))}"
+        if len(words) > 1:
+            constants += f'\n    names = "{" ".join(words)}".split()'
+        shown = observe.replace("$word", words[0]) if words else observe
+        return f"""\
+import random
+
+class {class_name(name)}:
+{constants}
+    def __init__(self, max_turns={parameters["max_turns"]}):
+        self.max_turns = max_turns
+    def reset(self, seed=None):
+        self.rng = random.Random(seed)
+        self.turn_count = 0
+{reset}
+        return self.observe(), {{}}
+    def observe(self):
+{shown}
+    def step(self, action):
+        self.turn_count += 1
+        move = action.removeprefix("\\\\boxed{{").removesuffix("}}")
+{step}
+        return self.observe(), float(won), won or lost, self.turn_count >= self.max_turns, {{}}
+"""
+
+    return source
+
+
+def question_program(name: str, *, observe: str) -> Callable[[Parameters, Sequence[str]], str]:
+    """The source of a family that asks a new question each turn and is won by `rounds` right answers.
+
+    Args:
+      observe: lines that draw a question, set `self.answer` to a string and return the question.
+    """
+    return program(
+        name,
+        reset="self.right = 0",
+        observe=observe,
+        step="""
+            self.right += move == self.answer
+            won, lost = self.right == self.rounds, False
+        """,
+    )
+
+
+def state(observations: Sequence[str]) -> str:
+    """The latest observation after its colon: the state, without the question and the moves."""
+    return observations[-1].split(": ", 1)[1]
+
+
+def question(observations: Sequence[str]) -> str:
+    """The latest observation before its colon."""
+    return observations[-1].split(": ", 1)[0]
+
+
+def number_after(text: str, word: str) -> int:
+    """The number that follows the first `word`."""
+    return numbers_after(text, word)[0]
+
+
+def numbers_after(text: str, word: str) -> list[int]:
+    """The numbers that follow each `word`."""
+    return [int(number) for number in re.findall(rf"\b{word} (\d+)", text)]
+
+
+def cells_after(text: str, word: str) -> list[tuple[int, int]]:
+    """The grid cells `x,y` that follow each `word`."""
+    return [(int(x), int(y)) for x, y in re.findall(rf"\b{word} (\d),(\d)", text)]
+
+
+def named_numbers(text: str) -> dict[str, int]:
+    """`fig 3 rope 7` as a mapping of name to number, in the order shown."""
+    items = text.split()
+    return {name: int(number) for name, number in zip(items[::2], items[1::2], strict=True)}

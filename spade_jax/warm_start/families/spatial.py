@@ -1,0 +1,151 @@
+"""Families for Spatial Reasoning: a grid with traps, a line with stops in order, falling traps to dodge."""
+
+import random
+from collections.abc import Sequence
+
+from spade_jax.warm_start.families.base import (
+    Family,
+    by_level,
+    cells_after,
+    number_after,
+    numbers_after,
+    program,
+    state,
+)
+
+SKILL = "Spatial Reasoning"
+
+DIRECTIONS = {"up": (0, 1), "down": (0, -1), "left": (-1, 0), "right": (1, 0)}
+
+
+def best_step(observations: Sequence[str], rng: random.Random) -> str:
+    """A direction on a grid that stays off the traps and, where one does, comes nearer to the goal."""
+    text = state(observations)
+    [(x, y)], [goal] = cells_after(text, "you"), cells_after(text, "goal")
+    traps = cells_after(text, "trap")
+    cells = {direction: (x + dx, y + dy) for direction, (dx, dy) in DIRECTIONS.items()}
+    safe = [direction for direction, cell in cells.items() if cell not in traps] or list(DIRECTIONS)
+
+    def distance(cell: tuple[int, int]) -> int:
+        return abs(cell[0] - goal[0]) + abs(cell[1] - goal[1])
+
+    nearer = [direction for direction in safe if distance(cells[direction]) < distance((x, y))]
+    return rng.choice(nearer or safe)
+
+
+TRAP_WALK = Family(
+    name="trap_walk",
+    skill=SKILL,
+    parameters=by_level(
+        "size traps max_turns",
+        [(3, 1, 5), (3, 1, 6), (3, 2, 6), (4, 1, 7)],
+        [(4, 2, 7), (4, 2, 8), (4, 3, 8), (5, 1, 8), (5, 2, 9)],
+        [(5, 4, 9), (6, 3, 9), (6, 4, 9)],
+    ),
+    num_words=1,
+    source=program(
+        "trap_walk",
+        reset="""
+            self.cells = [(x, y) for x in range(self.size) for y in range(self.size)]
+            self.you, self.goal, *self.pits = self.rng.sample(self.cells, self.traps + 2)
+        """,
+        observe="""
+            text = "find $word up down left right: you %d,%d goal %d,%d" + " trap %d,%d" * self.traps
+            return text % sum(self.pits, self.you + self.goal)
+        """,
+        step="""
+            x, y = self.you
+            x += (move == "right") - (move == "left")
+            y += (move == "up") - (move == "down")
+            if (x, y) in self.cells:
+                self.you = x, y
+            won, lost = self.you == self.goal, self.you in self.pits
+        """,
+    ),
+    hint=lambda parameters, words: "step towards the goal but never onto a trap",
+    actions=lambda observations: list(DIRECTIONS),
+    best_action=best_step,
+)
+
+
+def _best_on_line(observations: Sequence[str], rng: random.Random) -> str:
+    text = state(observations)
+    return "right" if number_after(text, "you") < number_after(text, "goal") else "left"
+
+
+KEY_DOOR = Family(
+    name="key_door",
+    skill=SKILL,
+    parameters=by_level(
+        "size stops max_turns",
+        [(4, 2, 5), (4, 2, 6), (5, 2, 7)],
+        [(5, 2, 6), (5, 3, 9), (6, 2, 8)],
+        [(6, 3, 9), (7, 2, 8), (8, 2, 9)],
+    ),
+    num_words=1,
+    source=program(
+        "key_door",
+        reset="""
+            self.you, *self.todo = self.rng.sample(range(self.size), self.stops + 1)
+        """,
+        observe="""
+            goals = " then ".join(map(str, self.todo))
+            return f"find $word left right: you {self.you} goal {goals}"
+        """,
+        step="""
+            x = self.you + (move == "right") - (move == "left")
+            if x in range(self.size):
+                self.you = x
+            if self.you == self.todo[0]:
+                self.todo.pop(0)
+            won, lost = not self.todo, False
+        """,
+    ),
+    hint=lambda parameters, words: "step towards the goal, one number at a time",
+    actions=lambda observations: ["left", "right"],
+    best_action=_best_on_line,
+)
+
+
+def _best_lane(observations: Sequence[str], rng: random.Random) -> str:
+    text = state(observations)
+    you, traps = number_after(text, "you"), numbers_after(text, "trap")
+    lanes = set(range(number_after(text, "lanes"))) - set(traps)
+    moves = {"left": you - 1, "stay": you, "right": you + 1}
+    return rng.choice([move for move, lane in moves.items() if lane in lanes])
+
+
+LANE_DODGE = Family(
+    name="lane_dodge",
+    skill=SKILL,
+    parameters=by_level(
+        "lanes traps rounds max_turns",
+        [(3, 1, 3, 3), (3, 2, 2, 2), (4, 2, 3, 3)],
+        [(3, 2, 3, 3), (4, 2, 4, 4), (4, 3, 2, 2)],
+        [(3, 2, 4, 4), (5, 3, 4, 4), (5, 4, 3, 3)],
+    ),
+    num_words=1,
+    source=program(
+        "lane_dodge",
+        reset="self.you = self.rng.randrange(self.lanes)",
+        observe="""
+            lanes = list(range(self.lanes))
+            lanes.remove(self.rng.choice(lanes[max(self.you - 1, 0) : self.you + 2]))
+            self.pits = self.rng.sample(lanes, self.traps)
+            text = "dodge $word left stay right: lanes %d you %d" + " trap %d" * self.traps
+            return text % (self.lanes, self.you, *self.pits)
+        """,
+        step="""
+            x = self.you + (move == "right") - (move == "left")
+            if x in range(self.lanes):
+                self.you = x
+            lost = self.you in self.pits
+            won = not lost and self.turn_count == self.rounds
+        """,
+    ),
+    hint=lambda parameters, words: "go where no trap is, stay only if you are safe",
+    actions=lambda observations: ["left", "stay", "right"],
+    best_action=_best_lane,
+)
+
+FAMILIES = (TRAP_WALK, KEY_DOOR, LANE_DODGE)

@@ -9,13 +9,10 @@ venv_python=$checkout/.venv/bin/python
 
 say() { printf '%s\n' "$*" >&2; }
 
-# Runs each candidate instead of trusting its name: a version manager's shim may exist and fail.
-supported_python() {
-  "$1" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' >/dev/null 2>&1
-}
-
-has_venv() {
-  "$1" -c 'import ensurepip, venv' >/dev/null 2>&1
+# Whether interpreter $1 runs, is supported and has the modules $2. Runs it instead of trusting its
+# name: a version manager's shim may exist and fail.
+python_has() {
+  "$1" -c "import sys${2:+, $2}; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))" >/dev/null 2>&1
 }
 
 # Prints the first supported interpreter on PATH, one that can make a virtual environment if any can.
@@ -23,8 +20,8 @@ find_python() {
   local name path fallback=
   for name in python3.11 python3.12 python3.13 python3 python; do
     while IFS= read -r path; do
-      supported_python "$path" || continue
-      if has_venv "$path"; then
+      python_has "$path" || continue
+      if python_has "$path" ensurepip; then
         printf '%s\n' "$path"
         return
       fi
@@ -55,19 +52,19 @@ make_venv() {
       "sudo apt-get install python3 python3-venv"
     return 1
   fi
-  has_venv "$python" || install_venv_module "$python" || return
+  python_has "$python" ensurepip || install_venv_module "$python" || return
   say "making $checkout/.venv with $("$python" --version)"
   "$python" -m venv --clear "$checkout/.venv"
 }
 
 prepare_environment() {
   local extras=${1:-} stamp=$checkout/.venv/installed.txt key
-  supported_python "$venv_python" && "$venv_python" -m pip --version >/dev/null 2>&1 || make_venv || return
+  python_has "$venv_python" pip || make_venv || return
   key="$("$venv_python" --version) $(cksum <"$checkout/setup.py") $checkout"
   grep -qxF "$key [$extras]" "$stamp" 2>/dev/null && return
   grep -qF "$key" "$stamp" 2>/dev/null || rm -f "$stamp"
   say "installing spade_jax${extras:+ with $extras tools} (once; a few minutes)"
-  "$venv_python" -m pip install --quiet --disable-pip-version-check \
+  "$venv_python" -m pip install -qq --disable-pip-version-check \
     --editable "$checkout${extras:+[$extras]}" >&2 || return
   printf '%s\n' "$key []" "$key [$extras]" >>"$stamp"
 }

@@ -20,9 +20,11 @@ from spade_jax import config as config_lib
 from spade_jax import train as train_lib
 from spade_jax.errors import SpadeError
 
-_CONFIG = flags.DEFINE_string("config", None, "Python file with get_config(), such as configs/tiny_games.py.")
+_CONFIG = flags.DEFINE_string(
+    "config", None, "Python file with get_config(), such as configs/tiny_games.py.", required=True
+)
 _WORKDIR = flags.DEFINE_string(
-    "workdir", None, "Folder of the run: everything that it writes, and resumes from."
+    "workdir", None, "Folder of the run: everything that it writes, and resumes from.", required=True
 )
 _SET = flags.DEFINE_multi_string(
     "set", [], "section.field=value, changes one field of the config; repeatable."
@@ -51,5 +53,4 @@ def main(argv: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    flags.mark_flags_as_required(["config", "workdir"])
     app.run(main)

@@ -14,7 +14,7 @@ CHECKOUT = pathlib.Path(__file__).resolve().parents[2]
 RECORDING_PYTHON = f"""#!/bin/bash
 case "$*" in
   -c*) exec {sys.executable} "$@" ;;
-  *--version*) [[ $2 == pip || $1 == --version ]] && exec {sys.executable} "$@" ;;
+  --version) exec {sys.executable} "$@" ;;
 esac
 printf '%s|' "$PWD" "$@" >>"$RECORD"
 echo >>"$RECORD"

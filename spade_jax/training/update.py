@@ -1,0 +1,284 @@
+"""The one jitted update: PackedBatch -> TrainState and metrics.
+
+Self-play and the supervised warm start use the same machinery with another loss. A batch is walked in
+microbatches of fixed shape: one compiled step adds up gradients and metrics, one applies them. Loss
+weights are fixed over the whole batch when it is packed, so the sums are the full batch's gradient
+however it is cut, and any number of rows uses the same two compilations.
+
+Promised: an update whose loss or gradient is not finite leaves the state as it was, and so does a
+batch with nothing to learn from; both say so in the metrics. The state passed in is donated: use the
+one that comes back.
+"""
+
+import functools
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax.sharding import Mesh, NamedSharding
+
+from spade_jax.config import UpdateConfig
+from spade_jax.errors import MeshError
+from spade_jax.model.architecture import Architecture
+from spade_jax.model.transformer import hidden_states
+from spade_jax.rl.losses import clipped_surrogate, cross_entropy, kl_penalty, log_ratio
+from spade_jax.rl.packing import ROLES, PackedBatch
+from spade_jax.training.logprobs import TokenStatistics, token_statistics, trained_first
+from spade_jax.training.mesh import ROWS, num_row_shards, replicated
+from spade_jax.training.optimizer import make_optimizer
+from spade_jax.training.state import TrainState, state_shardings
+
+Loss = Literal["policy_gradient", "cross_entropy"]
+
+
+class Rows(NamedTuple):
+    """Rows of a PackedBatch on the device, each [B, T]."""
+
+    tokens: jax.Array
+    positions: jax.Array
+    segment_ids: jax.Array
+    role_ids: jax.Array
+    loss_mask: jax.Array
+    behavior_logprobs: jax.Array
+    advantages: jax.Array
+    weights: jax.Array
+    temperatures: jax.Array
+
+
+class Sums(NamedTuple):
+    """What is added up over microbatches.
+
+    Attributes:
+      gradient: float32, in the structure of the parameters.
+      loss: the weighted loss.
+      totals: unweighted sums over trained tokens, by metric.
+      role_entropies: float32 [roles]; sums over trained tokens.
+    """
+
+    gradient: Any
+    loss: jax.Array
+    totals: dict[str, jax.Array]
+    role_entropies: jax.Array
+
+
+class Updater:
+    """The update of one run.
+
+    Args:
+      architecture: of the policy.
+      update_config: microbatches, loss and optimizer.
+      mesh: on which state and batches lie.
+      loss: `policy_gradient` (self-play) or `cross_entropy` (supervised).
+      num_steps: length of a supervised run, after which the learning rate is 0.
+
+    Attributes:
+      optimizer: makes the optimizer state that `update` expects.
+
+    Raises:
+      MeshError: rows_per_microbatch cannot be spread over the mesh, or the mesh does not fit the model.
+    """
+
+    def __init__(
+        self,
+        architecture: Architecture,
+        update_config: UpdateConfig,
+        mesh: Mesh,
+        *,
+        loss: Loss = "policy_gradient",
+        num_steps: int | None = None,
+    ):
+        shards, rows = num_row_shards(mesh), update_config.rows_per_microbatch
+        if rows % shards:
+            raise MeshError(
+                f"update.rows_per_microbatch={rows} cannot be spread over mesh.data x mesh.fsdp = {shards} "
+                f"shards; use a multiple of {shards}, such as {-(-rows // shards) * shards}"
+            )
+        self.optimizer = make_optimizer(update_config, num_steps=num_steps)
+        self._config = update_config
+        self._loss = loss
+        self._uses_reference = loss == "policy_gradient" and update_config.kl_coefficient > 0
+        self._rows_sharding = NamedSharding(mesh, ROWS)
+        shardings = state_shardings(architecture, self.optimizer, mesh)
+        everywhere = replicated(mesh)
+        sums = Sums(shardings.params, everywhere, everywhere, everywhere)
+        summed = functools.partial(_summed, architecture, update_config, loss)
+
+        def start(*microbatch: Any) -> Sums:
+            return jax.tree.map(jnp.zeros_like, jax.eval_shape(summed, *microbatch))
+
+        def accumulate(so_far: Sums, *microbatch: Any) -> Sums:
+            return jax.tree.map(jnp.add, so_far, summed(*microbatch))
+
+        self._start = jax.jit(start, out_shardings=sums)
+        self._accumulate = jax.jit(accumulate, donate_argnums=0, out_shardings=sums)
+        self._apply = jax.jit(
+            functools.partial(_applied, self.optimizer),
+            donate_argnums=0,
+            out_shardings=(shardings, everywhere),
+        )
+
+    def update(
+        self, state: TrainState, batch: PackedBatch, *, reference_params: Any = None
+    ) -> tuple[TrainState, dict[str, float]]:
+        """One optimizer step on a whole batch.
+
+        Args:
+          state: donated, unless the batch has nothing to learn from.
+          batch: rows in a multiple of `rows_per_microbatch`.
+          reference_params: needed exactly where the loss has a KL term.
+
+        Returns:
+          The new state, and metrics: `loss`, `grad_norm` (before the clip), `entropy/<role>`,
+          `num_tokens/<role>` (trained ones), `fill_rate`, `skipped_empty` and `skipped_nonfinite` (0 or
+          1); for the policy gradient also `ratio`, `clip_fraction`, `logprob_difference` (means over
+          trained tokens) and, with a reference, `kl`. A mean over nothing is left out.
+        """
+        self._check(batch, reference_params)
+        num_tokens = np.array(
+            [np.count_nonzero(batch.loss_mask & (batch.role_ids == role)) for role in range(len(ROLES))]
+        )
+        metrics = {
+            "fill_rate": batch.fill_rate,
+            "skipped_empty": 0.0,
+            "skipped_nonfinite": 0.0,
+            **{f"num_tokens/{role}": float(num) for role, num in zip(ROLES, num_tokens, strict=True)},
+        }
+        if not self._can_learn(batch):
+            return state, {**metrics, "skipped_empty": 1.0}
+
+        sums = None
+        num_rows = self._config.rows_per_microbatch
+        for start in range(0, batch.num_rows, num_rows):
+            rows = Rows(*(getattr(batch, name)[start : start + num_rows] for name in Rows._fields))
+            microbatch = (state.params, jax.device_put(rows, self._rows_sharding), reference_params)
+            sums = self._accumulate(self._start(*microbatch) if sums is None else sums, *microbatch)
+        state, outcome = self._apply(state, sums)
+
+        outcome = jax.device_get(outcome)
+        metrics |= {name: float(outcome[name]) for name in ("loss", "grad_norm", "skipped_nonfinite")}
+        metrics |= {name: float(total / num_tokens.sum()) for name, total in outcome["totals"].items()}
+        metrics |= {
+            f"entropy/{role}": float(total / num)
+            for role, total, num in zip(ROLES, outcome["role_entropies"], num_tokens, strict=True)
+            if num
+        }
+        return state, metrics
+
+    def _can_learn(self, batch: PackedBatch) -> bool:
+        weights = batch.weights[batch.loss_mask]
+        if self._loss == "policy_gradient" and not self._uses_reference:
+            return bool(np.any(weights * batch.advantages[batch.loss_mask]))
+        return bool(np.any(weights))
+
+    def _check(self, batch: PackedBatch, reference_params: Any) -> None:
+        step, length = self._config.rows_per_microbatch, self._config.row_length
+        if batch.num_rows % step or batch.tokens.shape[1] != length:
+            raise ValueError(
+                f"a batch of shape {batch.tokens.shape} does not consist of microbatches of shape "
+                f"{(step, length)}; pack with row_length={length} and rows_multiple={step}"
+            )
+        if self._uses_reference != (reference_params is not None):
+            raise ValueError(
+                f"kl_coefficient={self._config.kl_coefficient} with loss={self._loss!r} "
+                f"{'needs' if self._uses_reference else 'does not use'} reference_params, which "
+                f"{'are missing' if self._uses_reference else 'were given'}"
+            )
+
+
+def _summed(
+    architecture: Architecture,
+    update_config: UpdateConfig,
+    loss: Loss,
+    params: Any,
+    rows: Rows,
+    reference_params: Any,
+) -> Sums:
+    """The sums of one microbatch."""
+    order = trained_first(rows.loss_mask)
+
+    def reorder(array: jax.Array) -> jax.Array:
+        return jnp.take_along_axis(array, order, axis=1)
+
+    trained = Rows(*map(reorder, rows))
+
+    def statistics(params: Any) -> TokenStatistics:
+        hidden = hidden_states(params, architecture, rows.tokens, rows.positions, rows.segment_ids)
+        before = jnp.maximum(order - 1, 0)[..., None]  # a token is predicted where its predecessor stands
+        return token_statistics(
+            params,
+            architecture,
+            jnp.take_along_axis(hidden, before, axis=1),
+            targets=trained.tokens,
+            temperatures=trained.temperatures,
+            loss_mask=trained.loss_mask,
+            chunk=update_config.logprob_chunk,
+        )
+
+    reference = None if reference_params is None else statistics(reference_params)
+
+    def weighted_loss(params: Any) -> tuple[jax.Array, tuple[dict[str, jax.Array], jax.Array]]:
+        policy = statistics(params)
+        losses, per_token = _token_losses(loss, update_config, trained, policy, reference)
+        totals = {name: jnp.sum(values, dtype=jnp.float32) for name, values in per_token.items()}
+        of_role = trained.role_ids == jnp.arange(len(ROLES))[:, None, None]
+        role_entropies = jnp.sum(jnp.where(of_role, policy.entropies, 0), axis=(1, 2))
+        return jnp.sum(trained.weights * losses), (totals, role_entropies)
+
+    (value, (totals, role_entropies)), gradient = jax.value_and_grad(weighted_loss, has_aux=True)(params)
+    gradient = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), gradient)
+    return Sums(gradient=gradient, loss=value, totals=totals, role_entropies=role_entropies)
+
+
+def _token_losses(
+    loss: Loss,
+    update_config: UpdateConfig,
+    rows: Rows,
+    policy: TokenStatistics,
+    reference: TokenStatistics | None,
+) -> tuple[jax.Array, dict[str, jax.Array]]:
+    """The loss of each token and, by name, the metrics whose mean over trained tokens is reported."""
+    mask = rows.loss_mask
+    if loss == "cross_entropy":
+        return cross_entropy(policy.logprobs, loss_mask=mask), {}
+    losses, clipped = clipped_surrogate(
+        policy.logprobs,
+        rows.behavior_logprobs,
+        rows.advantages,
+        loss_mask=mask,
+        clip_low=update_config.clip_low,
+        clip_high=update_config.clip_high,
+    )
+    difference = log_ratio(policy.logprobs, rows.behavior_logprobs, loss_mask=mask)
+    metrics = {
+        "ratio": jnp.where(mask, jnp.exp(difference), 0),
+        "clip_fraction": clipped,
+        "logprob_difference": jnp.abs(difference),
+    }
+    if reference is not None:
+        metrics["kl"] = kl_penalty(policy.logprobs, reference.logprobs, loss_mask=mask)
+        losses += update_config.kl_coefficient * metrics["kl"]
+    return losses, metrics
+
+
+def _applied(
+    optimizer: optax.GradientTransformation, state: TrainState, sums: Sums
+) -> tuple[TrainState, dict[str, Any]]:
+    """The state after one optimizer step, or as it was where the sums are not finite."""
+    grad_norm = optax.tree.norm(sums.gradient)
+    finite = jnp.isfinite(sums.loss) & jnp.isfinite(grad_norm)
+    updates, optimizer_state = optimizer.update(sums.gradient, state.optimizer_state, state.params)
+    stepped = TrainState(
+        params=optax.apply_updates(state.params, updates),
+        optimizer_state=optimizer_state,
+        step=state.step + 1,
+    )
+    state = jax.tree.map(lambda new, old: jnp.where(finite, new, old), stepped, state)
+    return state, {
+        "loss": sums.loss,
+        "grad_norm": grad_norm,
+        "skipped_nonfinite": ~finite,
+        "totals": sums.totals,
+        "role_entropies": sums.role_entropies,
+    }

@@ -307,7 +307,10 @@ class Config:
     checkpoint: CheckpointConfig = CheckpointConfig()
 
 
-_SECTIONS = (Config, *(field.type for field in dataclasses.fields(Config) if dataclasses.is_dataclass(field.type)))
+_SECTIONS = [
+    Config,
+    *(field.type for field in dataclasses.fields(Config) if dataclasses.is_dataclass(field.type)),
+]
 _ADAPTER = pydantic.TypeAdapter(Config)
 
 

@@ -155,3 +155,8 @@ def named_numbers(text: str) -> dict[str, int]:
     """`fig 3 rope 7` as a mapping of name to number, in the order shown."""
     items = text.split()
     return {name: int(number) for name, number in zip(items[::2], items[1::2], strict=True)}
+
+
+def shown_names(observations: Sequence[str]) -> list[str]:
+    """The names in the state of the latest observation, each once, in the order shown."""
+    return list(dict.fromkeys(word for word in state(observations).split() if not word.isdigit()))

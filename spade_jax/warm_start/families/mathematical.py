@@ -1,0 +1,164 @@
+"""Families for Mathematical Reasoning: hitting a number, taking the last, the next number up, differences."""
+
+import random
+from collections.abc import Sequence
+
+from spade_jax.warm_start.families.base import (
+    DIGITS,
+    Family,
+    by_level,
+    named_numbers,
+    number_after,
+    program,
+    question,
+    question_program,
+    shown_names,
+    state,
+)
+
+SKILL = "Mathematical Reasoning"
+
+
+def _best_change(observations: Sequence[str], rng: random.Random) -> str:
+    text = state(observations)
+    return "more" if number_after(text, "now") < number_after(text, "goal") else "less"
+
+
+REACH_NUMBER = Family(
+    name="reach_number",
+    skill=SKILL,
+    parameters=by_level(
+        "more less max_turns",
+        [(2, 1, 6), (3, 1, 5), (3, 1, 6), (4, 1, 6)],
+        [(2, 1, 5), (3, 1, 4), (4, 1, 5), (5, 1, 6)],
+        [(5, 1, 5), (6, 1, 6), (7, 1, 7)],
+    ),
+    num_words=1,
+    source=program(
+        "reach_number",
+        reset="self.now, self.goal = sorted(self.rng.sample(range(10), 2))",
+        observe="""
+            return f"more {self.more} less {self.less} $word: now {self.now} goal {self.goal}"
+        """,
+        step="""
+            if move == "more":
+                self.now = min(self.now + self.more, 9)
+            if move == "less":
+                self.now = max(self.now - self.less, 0)
+            won, lost = self.now == self.goal, False
+        """,
+    ),
+    hint=lambda parameters, words: "take more while now is below the goal, else less",
+    actions=lambda observations: ["more", "less"],
+    best_action=_best_change,
+)
+
+
+def _takes(observations: Sequence[str]) -> list[str]:
+    return [part for part in question(observations).split() if part in DIGITS]
+
+
+def _best_take(observations: Sequence[str], rng: random.Random) -> str:
+    takes = _takes(observations)
+    spare = number_after(state(observations), "now") % (len(takes) + 1)
+    return str(spare) if spare else rng.choice(takes)
+
+
+TAKE_LAST = Family(
+    name="take_last",
+    skill=SKILL,
+    parameters=by_level(
+        "most rounds max_turns",
+        [(2, 1, 4), (2, 1, 5), (3, 1, 4)],
+        [(2, 2, 6), (3, 1, 5), (4, 1, 5)],
+        [(3, 2, 6), (5, 1, 6), (2, 3, 8)],
+    ),
+    num_words=1,
+    source=program(
+        "take_last",
+        reset="""
+            self.takes = [str(n) for n in range(1, self.most + 1)]
+            self.now = self.rounds * (self.most + 1) + self.rng.randint(1, self.most)
+        """,
+        observe="""
+            takes = " ".join(self.takes)
+            return f"take {takes} $word: now {self.now}"
+        """,
+        step="""
+            if move in self.takes:
+                self.now -= int(move)
+            won, lost = self.now == 0, self.now < 0
+            if self.now > 0:
+                self.now -= self.now % (self.most + 1) or 1
+                lost = self.now == 0
+        """,
+    ),
+    hint=lambda parameters, words: (
+        f"leave {parameters['most'] + 1} or {2 * parameters['most'] + 2} for the other, and take the last"
+    ),
+    actions=_takes,
+    best_action=_best_take,
+)
+
+
+def _best_above(observations: Sequence[str], rng: random.Random) -> str:
+    numbers = named_numbers(state(observations))
+    limit = number_after(question(observations), "above")
+    return min((name for name in numbers if numbers[name] > limit), key=numbers.__getitem__)
+
+
+NEXT_ABOVE = Family(
+    name="next_above",
+    skill=SKILL,
+    parameters=by_level(
+        "options rounds max_turns",
+        [(2, 3, 3), (3, 2, 2), (3, 3, 4)],
+        [(3, 3, 3), (4, 2, 2), (3, 4, 5)],
+        [(4, 3, 3), (4, 4, 5), (4, 4, 4)],
+    ),
+    num_words=4,
+    source=question_program(
+        "next_above",
+        observe="""
+            names = self.rng.sample(self.names, self.options)
+            items = dict(zip(names, self.rng.sample(range(10), self.options)))
+            limit = self.rng.randrange(max(items.values()))
+            self.answer = min((name for name in items if items[name] > limit), key=items.get)
+            return f"above {limit}: " + " ".join(f"{name} {items[name]}" for name in items)
+        """,
+    ),
+    hint=lambda parameters, words: "pick the least number that is above the limit",
+    actions=shown_names,
+    best_action=_best_above,
+)
+
+
+def _best_gap(observations: Sequence[str], rng: random.Random) -> str:
+    first, second = named_numbers(state(observations)).values()
+    return str(abs(first - second))
+
+
+COUNT_GAP = Family(
+    name="count_gap",
+    skill=SKILL,
+    parameters=by_level(
+        "top rounds max_turns",
+        [(3, 1, 1), (4, 1, 1), (5, 1, 1)],
+        [(6, 1, 1), (4, 2, 3), (6, 2, 3)],
+        [(8, 2, 2), (9, 2, 2), (9, 2, 3)],
+    ),
+    num_words=2,
+    source=question_program(
+        "count_gap",
+        observe="""
+            values = [self.rng.randint(0, self.top) for name in self.names]
+            self.answer = str(max(values) - min(values))
+            return "gap: " + " ".join(f"{name} {value}" for name, value in zip(self.names, values))
+        """,
+    ),
+    hint=lambda parameters, words: f"the greater of {words[0]} and {words[1]} less the other",
+    actions=lambda observations: list(DIGITS),
+    best_action=_best_gap,
+)
+
+FAMILIES = (REACH_NUMBER, TAKE_LAST, NEXT_ABOVE, COUNT_GAP)

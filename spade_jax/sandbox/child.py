@@ -1,0 +1,323 @@
+"""Runs one environment: gives up every right, then answers the host's requests about one source.
+
+Runs in a process forked by the fork server (zygote.py): standard library, numpy and msgspec only.
+`lock_down` comes before any byte of the source is read. `serve` then loads the source and calls
+reset and step as asked, one frame in, one frame out.
+
+Nothing here is trusted by the host: this code shares its interpreter with the environment, which can
+make it say anything. Its checks only give honest mistakes a good message; the host checks again.
+"""
+
+import ctypes
+import math
+import os
+import resource
+import signal
+import sys
+import types
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+import msgspec
+import numpy as np
+from determinism import reseed
+from seccomp import forbid_new_privileges, install_filter
+
+CHANNEL = 3
+_MAX_DETAIL = 500
+_MODULE_NAME = "environment"
+_CPU_SECONDS = 3600
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_DUMPABLE = 4
+# The numbers of these newer calls are the same on every machine type.
+_SYS_LANDLOCK_CREATE_RULESET = 444
+_SYS_LANDLOCK_RESTRICT_SELF = 446
+_LANDLOCK_CREATE_RULESET_VERSION = 1
+# By ABI version: file system, network and scope rights that a ruleset can handle.
+_LANDLOCK_FS = {1: 2**13 - 1, 2: 2**14 - 1, 3: 2**15 - 1, 4: 2**15 - 1, 5: 2**16 - 1}
+_LANDLOCK_NET = 2**2 - 1
+_LANDLOCK_SCOPE = 2**2 - 1
+
+
+class InvalidOutput(Exception):
+    """The environment answered with something outside the contract."""
+
+
+def landlock_ruleset(libc: ctypes.CDLL) -> int:
+    """Makes a ruleset that allows nothing which this kernel's Landlock can forbid.
+
+    Returns:
+      its descriptor, or -1 where the kernel has no Landlock.
+    """
+    version = libc.syscall(_SYS_LANDLOCK_CREATE_RULESET, None, 0, _LANDLOCK_CREATE_RULESET_VERSION)
+    if version < 1:
+        return -1
+    rights = [_LANDLOCK_FS[min(version, 5)]]
+    if version >= 4:
+        rights.append(_LANDLOCK_NET)
+    if version >= 6:
+        rights.append(_LANDLOCK_SCOPE)
+    attributes = (ctypes.c_uint64 * len(rights))(*rights)
+    return libc.syscall(_SYS_LANDLOCK_CREATE_RULESET, attributes, ctypes.sizeof(attributes), 0)
+
+
+def lock_down(
+    channel: int,
+    *,
+    libc: ctypes.CDLL,
+    parent: int,
+    memory_bytes: int,
+    max_descriptors: int,
+    ruleset: int,
+    program: bytes | None,
+) -> None:
+    """Gives up everything but computing and talking over the channel.
+
+    Args:
+      channel: the socket to the host; becomes descriptor 3, the only one left besides /dev/null.
+      libc: the C library, loaded before the fork.
+      parent: process id of the fork server.
+      memory_bytes: cap on the whole address space.
+      max_descriptors: no open descriptor has a number at or above this one.
+      ruleset: Landlock ruleset, or -1.
+      program: the seccomp filter, or None to run without one.
+
+    Raises:
+      OSError: if the kernel refuses any part; nothing of the source may run then.
+    """
+    forbid_new_privileges(libc)
+    if ruleset >= 0 and libc.syscall(_SYS_LANDLOCK_RESTRICT_SELF, ruleset, 0) != 0:
+        raise OSError(ctypes.get_errno(), "landlock_restrict_self failed")
+    os.dup2(channel, CHANNEL)
+    os.closerange(CHANNEL + 1, max_descriptors)
+
+    if libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG) failed")
+    if os.getppid() != parent:
+        os._exit(1)
+    if libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_DUMPABLE) failed")
+
+    for limit, value in (
+        (resource.RLIMIT_AS, memory_bytes),
+        (resource.RLIMIT_CORE, 0),
+        (resource.RLIMIT_FSIZE, 0),
+        (resource.RLIMIT_MEMLOCK, 0),
+        (resource.RLIMIT_MSGQUEUE, 0),
+        (resource.RLIMIT_NOFILE, CHANNEL + 1),
+        (resource.RLIMIT_NPROC, 0),
+        (resource.RLIMIT_SIGPENDING, 64),
+        (resource.RLIMIT_STACK, 8 * 2**20),
+    ):
+        _, hard = resource.getrlimit(limit)
+        allowed = value if hard == resource.RLIM_INFINITY else min(value, hard)
+        resource.setrlimit(limit, (allowed, allowed))
+    # Soft below hard: what the kernel ends for its CPU time dies of SIGXCPU, not of an unexplained SIGKILL.
+    resource.setrlimit(resource.RLIMIT_CPU, (_CPU_SECONDS, _CPU_SECONDS + 60))
+
+    if program is not None:
+        install_filter(libc, program)
+
+
+def serve(names: dict[str, Any], lock_error: str) -> NoReturn:
+    """Answers requests until the host closes the channel.
+
+    Args:
+      names: what a source finds in its namespace without importing it.
+      lock_error: why `lock_down` failed; the first answer tells the host, which then stops here.
+    """
+    environment = None
+    decode, encode = msgspec.json.decode, msgspec.json.encode
+    receive, send = _receive, _send
+    while True:
+        request = decode(receive())
+        reply: dict[str, Any]
+        try:
+            match request["op"]:
+                case "step":
+                    reply = _step(environment, request["action"], request["max_bytes"])
+                case "reset":
+                    reply = _reset(environment, request["seed"], request["max_bytes"])
+                case "load":
+                    environment, reply = _load(request["code"], request["turn_budget"], names)
+                case "hello":
+                    reply = {"failure": "host_fault", "detail": lock_error} if lock_error else {}
+        except InvalidOutput as error:
+            reply = {"failure": "invalid_output", "detail": str(error)[:_MAX_DETAIL]}
+        except BaseException as error:
+            reply = {"failure": "environment_error", "detail": _describe(error)}
+        reply["id"] = request["id"]
+        send(encode(reply))
+
+
+def _receive(
+    read: Callable[[int, int], bytes] = os.read, exit_now: Callable[[int], NoReturn] = os._exit
+) -> bytes:
+    """One frame's body. Defaults hold on to functions that environments tend to replace."""
+    frame, size = b"", 4
+    while len(frame) < size:
+        more = read(CHANNEL, 65536)
+        if not more:
+            exit_now(0)
+        frame += more
+        if len(frame) >= 4:
+            size = 4 + int.from_bytes(frame[:4], "little")
+    return frame[4:]
+
+
+def _send(body: bytes, write: Callable[[int, bytes], int] = os.write) -> None:
+    frame = len(body).to_bytes(4, "little") + body
+    sent = write(CHANNEL, frame)
+    while sent < len(frame):
+        sent += write(CHANNEL, frame[sent:])
+
+
+def _load(code: str, turn_budget: int, names: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """Runs the source and makes its environment.
+
+    A module of its own, in sys.modules, because dataclasses, typing and pickle look classes up there.
+    """
+    module = types.ModuleType(_MODULE_NAME)
+    sys.modules[_MODULE_NAME] = module
+    namespace = module.__dict__
+    for name, value in names.items():
+        namespace.setdefault(name, value)
+    reseed(0)
+    exec(compile(code, "<environment>", "exec", dont_inherit=True), namespace)
+    environment_class = _find_class(namespace)
+    try:
+        environment = environment_class()
+    except TypeError as error:
+        try:
+            environment = environment_class(max_turns=turn_budget)
+        except TypeError:
+            raise error from None
+    max_turns = _plain(getattr(environment, "max_turns", None))
+    return environment, {"max_turns": max_turns if type(max_turns) is int and max_turns > 0 else None}
+
+
+def _find_class(namespace: dict[str, Any]) -> type:
+    """The last class of the source itself whose name ends in Env, one that can play before others."""
+    candidates = [
+        value
+        for name, value in namespace.items()
+        if name.endswith("Env")
+        and name not in ("Env", "ToolUseBaseEnv")
+        and isinstance(value, type)
+        and value.__module__ == _MODULE_NAME
+    ]
+    if not candidates:
+        raise LookupError("the source defines no class whose name ends in Env")
+    playable = [item for item in candidates if hasattr(item, "reset") and hasattr(item, "step")]
+    return (playable or candidates)[-1]
+
+
+def _reset(environment: Any, seed: int, max_bytes: int) -> dict[str, Any]:
+    reseed(seed)
+    result = environment.reset(seed=seed)
+    if isinstance(result, str):
+        result = (result, {})
+    if not isinstance(result, tuple | list) or len(result) != 2:
+        raise InvalidOutput(f"reset returned {_shape(result)}; want (str, dict)")
+    return {"observation": _text(result[0], max_bytes), "info": _numbers(result[1])}
+
+
+def _step(environment: Any, action: str, max_bytes: int) -> dict[str, Any]:
+    result = environment.step(action)
+    if not isinstance(result, tuple | list) or len(result) != 5:
+        raise InvalidOutput(f"step returned {_shape(result)}; want (str, float, bool, bool, dict)")
+    observation, reward, terminated, truncated, info = result
+    return {
+        "observation": _text(observation, max_bytes),
+        "reward": _reward(reward),
+        "terminated": _flag("terminated", terminated),
+        "truncated": _flag("truncated", truncated),
+        "info": _numbers(info),
+    }
+
+
+def _plain(value: Any) -> Any:
+    """Numpy scalars and subclasses of numbers as the builtin of the same value."""
+    if isinstance(value, np.generic) or (isinstance(value, np.ndarray) and value.ndim == 0):
+        value = value.item()
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, int):
+        return int.__int__(value)
+    if isinstance(value, float):
+        return float.__float__(value)
+    return value
+
+
+def _text(observation: Any, max_bytes: int) -> str:
+    if not isinstance(observation, str):
+        raise InvalidOutput(f"the observation is {_shape(observation)}; want str")
+    observation = str.__str__(observation)
+    try:
+        size = len(observation.encode())
+    except UnicodeEncodeError:
+        raise InvalidOutput("the observation holds lone surrogates, which no encoding can carry") from None
+    if size > max_bytes:
+        raise InvalidOutput(f"the observation has {size} bytes; at most {max_bytes} are allowed")
+    return observation
+
+
+def _reward(reward: Any) -> float:
+    reward = _plain(reward)
+    if type(reward) not in (int, float):
+        raise InvalidOutput(f"the reward is {_shape(reward)}; want float")
+    try:
+        reward = float(reward)
+    except OverflowError:
+        raise InvalidOutput("the reward is too large for a float") from None
+    if not math.isfinite(reward):
+        raise InvalidOutput(f"the reward is {reward}; want a finite number")
+    return reward
+
+
+def _flag(name: str, value: Any) -> bool:
+    value = _plain(value)
+    if type(value) is not bool:
+        raise InvalidOutput(f"{name} is {_shape(value)}; want bool")
+    return value
+
+
+def _numbers(info: Any) -> dict[str, float]:
+    """The finite numbers of an info dictionary; all else in it is for the environment's own use."""
+    if not isinstance(info, dict):
+        raise InvalidOutput(f"info is {_shape(info)}; want dict")
+    numbers: dict[str, float] = {}
+    for key, value in info.items():
+        value = _plain(value)
+        if type(key) is str and len(key) <= 64 and key.isascii() and type(value) in (bool, int, float):
+            try:
+                number = float(value)
+            except OverflowError:
+                continue
+            if math.isfinite(number) and len(numbers) < 64:
+                numbers[key] = number
+    return numbers
+
+
+def _shape(value: Any) -> str:
+    if isinstance(value, tuple | list):
+        return f"a {type(value).__name__} of {len(value)}"
+    return f"of type {type(value).__name__}"
+
+
+def _describe(error: BaseException) -> str:
+    """One line about an exception that may itself be hostile."""
+    name = type.__getattribute__(type(error), "__name__")
+    try:
+        text = str(error)[:_MAX_DETAIL].encode("utf-8", "replace").decode()
+    except BaseException:
+        text = "(its text cannot be shown)"
+    line = None
+    trace = error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename == "<environment>":
+            line = trace.tb_lineno
+        trace = trace.tb_next
+    where = f" (line {line})" if line is not None else ""
+    return f"{name}: {text}"[: _MAX_DETAIL - len(where)] + where

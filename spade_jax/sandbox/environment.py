@@ -1,0 +1,312 @@
+"""One environment as the host sees it: a channel to a child that may do anything to it.
+
+Every call either returns something that was checked, or raises, by its deadline. The first failure is
+final: the child is killed, and later calls raise the same failure. Calls may come from one event loop
+after another, but only one at a time.
+"""
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+from collections.abc import Callable
+from typing import Any, NoReturn, Self
+
+from spade_jax.errors import EnvironmentFailure, HostFault
+from spade_jax.sandbox import protocol
+from spade_jax.sandbox.fork_server import Child
+from spade_jax.sandbox.limits import SandboxLimits
+from spade_jax.sandbox.protocol import Reply, Request, Reset, Step
+
+_HELLO_TIMEOUT = 30.0
+# From the end of a child's channel to the news of its exit; after it the child is taken to be alive.
+_EXIT_GRACE = 0.1
+_READ_BYTES = 65536
+# A child that is short of processor time, not of will, gets at most this many times its timeout.
+_MAX_EXTENSION = 5.0
+
+
+class SandboxedEnvironment:
+    """A loaded environment in a child process of its own; made by `SandboxPool.open`.
+
+    Attributes:
+      max_turns: the turn limit that the environment states itself, None if it states none.
+    """
+
+    def __init__(
+        self, child: Child, limits: SandboxLimits, *, on_end: Callable[["SandboxedEnvironment", str], None]
+    ):
+        """Takes over a fresh child and its descriptors.
+
+        Args:
+          on_end: called once, with the kind of failure or "" for an ordinary close.
+        """
+        self.max_turns: int | None = None
+        self._child = child
+        self._limits = limits
+        self._on_end = on_end
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._frames = protocol.FrameBuffer(limits.max_reply_bytes)
+        self._waiter: asyncio.Future[bytes] | None = None
+        self._failure: tuple[str, str] | None = None
+        self._killed = False
+        self._hung_up = False
+        child.on_end = self._on_child_end
+
+    async def load(self, code: str, *, turn_budget: int) -> None:
+        """Has the child load the source, once it has locked itself down. Called once, by the pool.
+
+        Args:
+          turn_budget: passed as max_turns where the constructor demands one.
+
+        Raises:
+          EnvironmentFailure: the source failed.
+          HostFault: the child could not be locked down.
+        """
+        await self._ask("hello", _HELLO_TIMEOUT)
+        try:
+            size = len(code.encode())
+        except UnicodeEncodeError:
+            self._fail("environment_error", "the source holds lone surrogates, which no file can carry")
+        if size > self._limits.max_code_bytes:
+            limit = self._limits.max_code_bytes
+            self._fail("environment_error", f"the source has {size} bytes; at most {limit} are allowed")
+        reply = await self._ask("load", self._limits.load_timeout, code=code, turn_budget=turn_budget)
+        try:
+            self.max_turns = protocol.check_max_turns(reply)
+        except EnvironmentFailure as failure:
+            self._fail(failure.kind, failure.detail)
+
+    async def reset(self, seed: int) -> Reset:
+        """Starts an episode; can be called again for the next one.
+
+        Raises:
+          EnvironmentFailure: the environment failed and is dead.
+          HostFault: the sandbox failed, or the environment was closed.
+        """
+        limits = self._limits
+        reply = await self._ask(
+            "reset", limits.step_timeout, seed=seed, max_bytes=limits.max_observation_bytes
+        )
+        try:
+            return protocol.check_reset(reply, limits)
+        except EnvironmentFailure as failure:
+            self._fail(failure.kind, failure.detail)
+
+    async def step(self, action: str) -> Step:
+        """Plays one action, cut to the limits' length.
+
+        Raises:
+          EnvironmentFailure: the environment failed and is dead.
+          HostFault: the sandbox failed, or the environment was closed.
+        """
+        limits = self._limits
+        action = action[: limits.max_action_chars]
+        reply = await self._ask(
+            "step", limits.step_timeout, action=action, max_bytes=limits.max_observation_bytes
+        )
+        try:
+            return protocol.check_step(reply, limits)
+        except EnvironmentFailure as failure:
+            self._fail(failure.kind, failure.detail)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Kills the child. May be called again, and while another call waits, which then fails."""
+        self.end("host_fault", "the environment was closed", counted_as="")
+
+    def end(self, kind: str, detail: str, *, counted_as: str | None = None) -> None:
+        """Kills the child and makes the failure final, unless one already is.
+
+        Args:
+          counted_as: the kind that the pool counts, by default the kind itself.
+        """
+        if self._failure is not None:
+            return
+        self._failure = (kind, detail)
+        self._kill()
+        os.close(self._child.pidfd)
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.remove_reader(self._child.channel)
+        waiter = self._waiter
+        if waiter is None:
+            self._child.channel.close()
+        else:
+            # The waiting call may be sending; this wakes it, and it closes the channel.
+            with contextlib.suppress(OSError):
+                self._child.channel.shutdown(socket.SHUT_RDWR)
+            if not waiter.done():
+                waiter.set_exception(self._error())
+        self._on_end(self, kind if counted_as is None else counted_as)
+
+    async def _ask(self, operation: str, timeout: float, **fields: Any) -> Reply:
+        """One request and its answer."""
+        self._raise_if_ended()
+        if self._waiter is not None:
+            raise RuntimeError("an environment takes one call at a time, and another is still waiting")
+        loop = asyncio.get_running_loop()
+        if loop is not self._loop:
+            self._watch(loop)
+        self._refuse_unsolicited()
+        # Random, so that an answer cannot be sent before its question.
+        request = Request(int.from_bytes(os.urandom(7), "little"), operation, **fields)
+        frame = self._encode(request)
+        waiter = self._waiter = loop.create_future()
+        self._deadline = loop.call_later(timeout, self._on_deadline, timeout, loop.time(), 0.0)
+        try:
+            try:
+                sent = self._child.channel.send(frame)
+                if sent < len(frame):
+                    await loop.sock_sendall(self._child.channel, frame[sent:])
+            except BlockingIOError:
+                await loop.sock_sendall(self._child.channel, frame)
+            except (BrokenPipeError, ConnectionResetError):
+                # The reader sees the end of the channel too, and knows why the child died.
+                pass
+            body = await waiter
+        except asyncio.CancelledError:
+            self.end("host_fault", "a call was cancelled", counted_as="")
+            raise
+        finally:
+            self._deadline.cancel()
+            self._waiter = None
+            if self._failure is not None:
+                self._child.channel.close()
+        try:
+            return protocol.decode_reply(body, request)
+        except EnvironmentFailure as failure:
+            self._fail(failure.kind, failure.detail)
+        except HostFault as fault:
+            self._fail("host_fault", str(fault))
+
+    def _encode(self, request: Request) -> bytes:
+        try:
+            return protocol.encode_request(request)
+        except UnicodeEncodeError:
+            assert request.action is not None, "a source is checked before it is sent"
+            request.action = request.action.encode(errors="replace").decode()
+            return protocol.encode_request(request)
+
+    def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.remove_reader(self._child.channel)
+        self._loop = loop
+        if self._hung_up:
+            loop.call_later(_EXIT_GRACE, self._kill)
+        else:
+            loop.add_reader(self._child.channel, self._on_readable)
+
+    def _refuse_unsolicited(self) -> None:
+        """The channel must be silent before a question is asked."""
+        if self._hung_up:
+            return
+        try:
+            self._child.channel.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:
+            return
+        except ConnectionResetError:
+            pass
+        self._on_readable()
+        self._raise_if_ended()
+
+    def _on_readable(self) -> None:
+        try:
+            chunk = self._child.channel.recv(_READ_BYTES)
+        except BlockingIOError:
+            return
+        except ConnectionResetError:
+            chunk = b""
+        if not chunk:
+            self._on_hang_up()
+            return
+        waiter = self._waiter
+        if waiter is None or waiter.done():
+            self.end("protocol_violation", "sent bytes that nobody had asked for")
+            return
+        try:
+            body = self._frames.feed(chunk)
+        except EnvironmentFailure as failure:
+            self.end(failure.kind, failure.detail)
+            return
+        if body is not None:
+            waiter.set_result(body)
+
+    def _on_hang_up(self) -> None:
+        assert self._loop is not None
+        self._hung_up = True
+        self._loop.remove_reader(self._child.channel)
+        if self._child.exit_status is not None:
+            self._end_dead()
+        else:
+            self._loop.call_later(_EXIT_GRACE, self._kill)
+
+    def _on_child_end(self) -> None:
+        if self._child.server_died:
+            self.end("host_fault", "the fork server died")
+        elif self._hung_up:
+            self._end_dead()
+        # Otherwise an answer may still lie in the channel before its end; it counts.
+
+    def _end_dead(self) -> None:
+        status = self._child.exit_status
+        assert status is not None
+        if status >= 0:
+            self.end("died", f"the process exited with status {status}")
+        elif self._killed:
+            self.end("died", "the process closed its channel")
+        elif status == -signal.SIGKILL:
+            self.end("host_fault", "the child was killed from outside; the machine may be out of memory")
+        else:
+            self.end("died", f"the process was killed by {signal.Signals(-status).name}")
+
+    def _on_deadline(self, timeout: float, asked_at: float, cpu_before: float) -> None:
+        assert self._loop is not None
+        if self._hung_up:
+            self.end("died", "the process closed its channel")
+            return
+        waited = self._loop.time() - asked_at
+        cpu = _starved_cpu_seconds(self._child.pidfd)
+        if cpu is not None and cpu - cpu_before < 0.5 * timeout and waited < _MAX_EXTENSION * timeout:
+            # It wants to run and was not let: the machine is busy. Time goes on for it.
+            self._deadline = self._loop.call_later(timeout, self._on_deadline, timeout, asked_at, cpu)
+            return
+        self.end("timeout", f"no answer within {timeout:g} s")
+
+    def _kill(self) -> None:
+        if not self._killed:
+            self._killed = True
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._child.pidfd, signal.SIGKILL)
+
+    def _raise_if_ended(self) -> None:
+        if self._failure is not None:
+            raise self._error()
+
+    def _error(self) -> EnvironmentFailure | HostFault:
+        assert self._failure is not None
+        kind, detail = self._failure
+        return HostFault(detail) if kind == "host_fault" else EnvironmentFailure(kind, detail)
+
+    def _fail(self, kind: str, detail: str) -> NoReturn:
+        self.end(kind, detail)
+        raise self._error()
+
+
+def _starved_cpu_seconds(pidfd: int) -> float | None:
+    """Processor time of a process that would run if it could; None if it waits, or cannot be seen."""
+    try:
+        with open(f"/proc/self/fdinfo/{pidfd}") as file:
+            pid = next(line.split()[1] for line in file if line.startswith("Pid:"))
+        with open(f"/proc/{pid}/stat") as file:
+            fields = file.read().rpartition(") ")[2].split()
+    except (OSError, StopIteration):
+        return None
+    if fields[0] != "R":
+        return None
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

@@ -20,7 +20,7 @@ from pydantic.dataclasses import dataclass
 from spade_jax.errors import ConfigError
 from spade_jax.types import GAME_SKILLS
 
-_STRICT = pydantic.ConfigDict(extra="forbid", strict=True)
+_STRICT = pydantic.ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 
 Count = Annotated[int, Field(ge=1)]
 CountOrZero = Annotated[int, Field(ge=0)]
@@ -307,7 +307,7 @@ class Config:
     checkpoint: CheckpointConfig = CheckpointConfig()
 
 
-_SECTIONS = [
+_SECTIONS: list[Any] = [
     Config,
     *(field.type for field in dataclasses.fields(Config) if dataclasses.is_dataclass(field.type)),
 ]
@@ -368,7 +368,9 @@ def with_overrides(config: Config, overrides: Sequence[str]) -> Config:
         *sections, field = path.strip().split(".")
         target = values
         for depth, section in enumerate(sections):
-            if not isinstance(target.get(section), dict):
+            if section in target and not isinstance(target[section], dict):
+                raise ConfigError(f"{section} is a field, not a section; --set={section}=value sets it")
+            if section not in target:
                 raise ConfigError(_unknown(".".join(sections[: depth + 1]), section, target))
             target = target[section]
         if isinstance(target.get(field), dict):

@@ -3,6 +3,7 @@ import errno
 import json
 import math
 import os
+import pathlib
 import resource
 import signal
 import subprocess
@@ -179,6 +180,7 @@ time.sleep(60)
 def test_two_processes_cannot_hold_one_folder_and_a_killed_one_lets_go(tmp_path):
     holder = subprocess.Popen(
         [sys.executable, "-c", _HOLD, str(tmp_path)],
+        cwd=pathlib.Path(__file__).resolve().parents[1],
         stdout=subprocess.PIPE,
         text=True,
         start_new_session=True,

@@ -56,6 +56,14 @@ def by_level(names: str, *levels: Sequence[tuple[int, ...]]) -> Callable[[random
     return parameters
 
 
+question_parameters = by_level(
+    "options rounds max_turns",
+    [(2, 3, 3), (3, 2, 2), (3, 3, 4)],
+    [(3, 3, 3), (4, 2, 2), (3, 4, 5)],
+    [(4, 3, 3), (4, 4, 4), (4, 4, 5)],
+)
+
+
 def class_name(name: str) -> str:
     """The class that a family's programs define: `trap_walk` gives `TrapWalkEnv`."""
     return "".join(part.title() for part in name.split("_")) + "Env"

@@ -8,6 +8,7 @@ from spade_jax.warm_start.families.base import (
     by_level,
     number_after,
     program,
+    question_parameters,
     question_program,
     state,
 )
@@ -36,8 +37,8 @@ NEEDS_CHAIN = Family(
     skill=SKILL,
     parameters=by_level(
         "options max_turns",
-        [(3, 2), (3, 3)],
-        [(4, 4), (4, 5)],
+        [(3, 2), (4, 5)],
+        [(4, 4)],
         [(4, 3)],
     ),
     num_words=4,
@@ -80,9 +81,9 @@ HIDDEN_LEVERS = Family(
     skill=SKILL,
     parameters=by_level(
         "options far max_turns",
-        [(2, 2, 4), (2, 3, 5), (3, 2, 5)],
-        [(3, 3, 6), (2, 3, 6), (4, 2, 6)],
-        [(3, 4, 7), (4, 3, 7), (4, 4, 8)],
+        [(2, 3, 5), (3, 2, 5), (2, 3, 6)],
+        [(3, 3, 6), (2, 4, 6), (4, 2, 6)],
+        [(3, 4, 7), (4, 4, 8), (4, 3, 7)],
     ),
     num_words=4,
     source=program(
@@ -123,12 +124,7 @@ def _best_cause(observations: Sequence[str], rng: random.Random) -> str:
 FIND_CAUSE = Family(
     name="find_cause",
     skill=SKILL,
-    parameters=by_level(
-        "options rounds max_turns",
-        [(2, 3, 3), (3, 2, 2), (3, 3, 4)],
-        [(3, 3, 3), (4, 2, 2), (3, 4, 5)],
-        [(4, 3, 3), (4, 4, 5), (4, 4, 4)],
-    ),
+    parameters=question_parameters,
     num_words=4,
     source=question_program(
         "find_cause",

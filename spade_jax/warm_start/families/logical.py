@@ -11,6 +11,7 @@ from spade_jax.warm_start.families.base import (
     number_after,
     program,
     question,
+    question_parameters,
     question_program,
     shown_names,
     state,
@@ -29,8 +30,8 @@ HIGHER_LOWER = Family(
     skill=SKILL,
     parameters=by_level(
         "top max_turns",
-        [(5, 3), (6, 3), (3, 2)],
-        [(7, 3), (9, 4)],
+        [(3, 2), (4, 3), (5, 3)],
+        [(6, 3), (7, 3)],
         [(8, 3), (9, 3)],
     ),
     num_words=1,
@@ -64,12 +65,7 @@ def _best_opener(observations: Sequence[str], rng: random.Random) -> str:
 RULE_DOORS = Family(
     name="rule_doors",
     skill=SKILL,
-    parameters=by_level(
-        "options rounds max_turns",
-        [(2, 3, 3), (3, 2, 2), (3, 3, 4)],
-        [(3, 3, 3), (4, 2, 2), (3, 4, 5)],
-        [(4, 3, 3), (4, 4, 5), (4, 4, 4)],
-    ),
+    parameters=question_parameters,
     num_words=4,
     source=question_program(
         "rule_doors",
@@ -100,7 +96,7 @@ LAST_LEFT = Family(
     skill=SKILL,
     parameters=by_level(
         "options clues max_turns",
-        [(2, 0, 3), (3, 0, 4), (3, 1, 3)],
+        [(3, 0, 4), (3, 1, 3)],
         [(3, 0, 3), (4, 1, 4), (4, 1, 3)],
         [(4, 0, 4), (4, 0, 5)],
     ),
@@ -134,12 +130,7 @@ def _best_top(observations: Sequence[str], rng: random.Random) -> str:
 TOP_OF_STACK = Family(
     name="top_of_stack",
     skill=SKILL,
-    parameters=by_level(
-        "options rounds max_turns",
-        [(2, 3, 3), (3, 2, 2), (3, 3, 4)],
-        [(3, 3, 3), (4, 2, 2), (3, 4, 5)],
-        [(4, 3, 3), (4, 4, 5), (4, 4, 4)],
-    ),
+    parameters=question_parameters,
     num_words=4,
     source=question_program(
         "top_of_stack",

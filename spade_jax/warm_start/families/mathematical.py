@@ -11,6 +11,7 @@ from spade_jax.warm_start.families.base import (
     number_after,
     program,
     question,
+    question_parameters,
     question_program,
     shown_names,
     state,
@@ -19,38 +20,44 @@ from spade_jax.warm_start.families.base import (
 SKILL = "Mathematical Reasoning"
 
 
-def _best_change(observations: Sequence[str], rng: random.Random) -> str:
-    text = state(observations)
-    return "more" if number_after(text, "now") < number_after(text, "goal") else "less"
+def _adds(observations: Sequence[str]) -> list[str]:
+    return [part for part in question(observations).split() if part in DIGITS]
 
 
-REACH_NUMBER = Family(
-    name="reach_number",
+def _best_add(observations: Sequence[str], rng: random.Random) -> str:
+    text, adds = state(observations), _adds(observations)
+    gap = number_after(text, "goal") - number_after(text, "now")
+    return max((add for add in adds if int(add) <= gap), default=adds[0])
+
+
+REACH_GOAL = Family(
+    name="reach_goal",
     skill=SKILL,
     parameters=by_level(
-        "more less max_turns",
-        [(2, 1, 6), (3, 1, 5), (3, 1, 6), (4, 1, 6)],
-        [(2, 1, 5), (3, 1, 4), (4, 1, 5), (5, 1, 6)],
-        [(5, 1, 5), (6, 1, 6), (7, 1, 7)],
+        "low mid high rounds max_turns",
+        [(1, 3, 5, 1, 3), (1, 2, 5, 1, 3)],
+        [(1, 3, 5, 2, 5), (1, 2, 5, 2, 5)],
+        [(1, 4, 6, 2, 5), (1, 3, 6, 3, 8)],
     ),
     num_words=1,
     source=program(
-        "reach_number",
-        reset="self.now, self.goal = sorted(self.rng.sample(range(10), 2))",
+        "reach_goal",
+        reset="self.now = self.goal = self.right = 0",
         observe="""
-            return f"more {self.more} less {self.less} $word: now {self.now} goal {self.goal}"
+            if self.now == self.goal:
+                self.now, self.goal = sorted(self.rng.sample(range(10), 2))
+            return f"add {self.low} {self.mid} {self.high} $word: now {self.now} goal {self.goal}"
         """,
         step="""
-            if move == "more":
-                self.now = min(self.now + self.more, 9)
-            if move == "less":
-                self.now = max(self.now - self.less, 0)
-            won, lost = self.now == self.goal, False
+            for add in (self.low, self.mid, self.high):
+                self.now += add if move == str(add) else 0
+            self.right += self.now == self.goal
+            won, lost = self.right == self.rounds, self.now > self.goal
         """,
     ),
-    hint=lambda parameters, words: "take more while now is below the goal, else less",
-    actions=lambda observations: ["more", "less"],
-    best_action=_best_change,
+    hint=lambda parameters, words: "add the greatest that does not take now above the goal",
+    actions=_adds,
+    best_action=_best_add,
 )
 
 
@@ -110,12 +117,7 @@ def _best_above(observations: Sequence[str], rng: random.Random) -> str:
 NEXT_ABOVE = Family(
     name="next_above",
     skill=SKILL,
-    parameters=by_level(
-        "options rounds max_turns",
-        [(2, 3, 3), (3, 2, 2), (3, 3, 4)],
-        [(3, 3, 3), (4, 2, 2), (3, 4, 5)],
-        [(4, 3, 3), (4, 4, 5), (4, 4, 4)],
-    ),
+    parameters=question_parameters,
     num_words=4,
     source=question_program(
         "next_above",
@@ -144,8 +146,8 @@ COUNT_GAP = Family(
     parameters=by_level(
         "top rounds max_turns",
         [(3, 1, 1), (4, 1, 1), (5, 1, 1)],
-        [(6, 1, 1), (4, 2, 3), (6, 2, 3)],
-        [(8, 2, 2), (9, 2, 2), (9, 2, 3)],
+        [(5, 2, 3), (6, 2, 3), (7, 2, 3)],
+        [(8, 2, 2), (9, 2, 2)],
     ),
     num_words=2,
     source=question_program(
@@ -161,4 +163,4 @@ COUNT_GAP = Family(
     best_action=_best_gap,
 )
 
-FAMILIES = (REACH_NUMBER, TAKE_LAST, NEXT_ABOVE, COUNT_GAP)
+FAMILIES = (REACH_GOAL, TAKE_LAST, NEXT_ABOVE, COUNT_GAP)

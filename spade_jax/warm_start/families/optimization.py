@@ -10,6 +10,7 @@ from spade_jax.warm_start.families.base import (
     number_after,
     program,
     question,
+    question_parameters,
     question_program,
     shown_names,
     state,
@@ -27,12 +28,7 @@ def best_most(observations: Sequence[str], rng: random.Random) -> str:
 PICK_MOST = Family(
     name="pick_most",
     skill=SKILL,
-    parameters=by_level(
-        "options rounds max_turns",
-        [(2, 3, 3), (3, 2, 2), (3, 3, 4)],
-        [(3, 3, 3), (4, 2, 2), (3, 4, 5)],
-        [(4, 3, 3), (4, 4, 5), (4, 4, 4)],
-    ),
+    parameters=question_parameters,
     num_words=4,
     source=question_program(
         "pick_most",
@@ -58,12 +54,7 @@ def _best_fit(observations: Sequence[str], rng: random.Random) -> str:
 BEST_FIT = Family(
     name="best_fit",
     skill=SKILL,
-    parameters=by_level(
-        "options rounds max_turns",
-        [(2, 3, 3), (3, 2, 2), (3, 3, 4)],
-        [(3, 3, 3), (4, 2, 2), (3, 4, 5)],
-        [(4, 3, 3), (4, 4, 5), (4, 4, 4)],
-    ),
+    parameters=question_parameters,
     num_words=4,
     source=question_program(
         "best_fit",
@@ -95,9 +86,9 @@ TRADE = Family(
     skill=SKILL,
     parameters=by_level(
         "gain max_turns",
-        [(2, 8), (2, 9), (3, 8), (3, 9)],
-        [(4, 8), (4, 9), (3, 7)],
-        [(5, 9), (5, 8)],
+        [(3, 8), (3, 9), (2, 7)],
+        [(4, 8), (4, 9)],
+        [(5, 8), (5, 9)],
     ),
     num_words=1,
     source=program(

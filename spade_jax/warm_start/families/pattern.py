@@ -8,6 +8,7 @@ from spade_jax.warm_start.families.base import (
     Family,
     by_level,
     program,
+    question_parameters,
     question_program,
     shown_names,
     state,
@@ -24,12 +25,7 @@ def _best_next(observations: Sequence[str], rng: random.Random) -> str:
 CYCLE_NEXT = Family(
     name="cycle_next",
     skill=SKILL,
-    parameters=by_level(
-        "options rounds max_turns",
-        [(2, 3, 3), (3, 2, 2), (3, 3, 4)],
-        [(3, 3, 3), (4, 2, 2), (3, 4, 5)],
-        [(4, 3, 3), (4, 4, 5), (4, 4, 4)],
-    ),
+    parameters=question_parameters,
     num_words=4,
     source=question_program(
         "cycle_next",
@@ -54,12 +50,7 @@ def _best_odd(observations: Sequence[str], rng: random.Random) -> str:
 ODD_ONE_OUT = Family(
     name="odd_one_out",
     skill=SKILL,
-    parameters=by_level(
-        "options rounds max_turns",
-        [(2, 3, 3), (3, 2, 2), (3, 3, 4)],
-        [(3, 3, 3), (4, 2, 2), (3, 4, 5)],
-        [(4, 3, 3), (4, 4, 5), (4, 4, 4)],
-    ),
+    parameters=question_parameters,
     num_words=4,
     source=question_program(
         "odd_one_out",
@@ -120,9 +111,9 @@ MATCH_ROW = Family(
     skill=SKILL,
     parameters=by_level(
         "options flips max_turns",
-        [(3, 2, 3), (3, 2, 2), (4, 1, 1), (4, 2, 3)],
-        [(3, 3, 4), (3, 3, 3), (4, 2, 2)],
-        [(4, 3, 3), (4, 4, 4), (4, 4, 5)],
+        [(3, 2, 2), (3, 2, 3), (4, 1, 1)],
+        [(4, 2, 3), (4, 2, 2), (3, 3, 3)],
+        [(4, 3, 3), (4, 4, 4)],
     ),
     num_words=4,
     source=program(

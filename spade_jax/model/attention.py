@@ -10,21 +10,20 @@ import jax.numpy as jnp
 MASKED = -1e30  # finite, so that a row that sees nothing gives numbers and not NaN
 
 
-def rotary_angles(positions: jax.Array, *, head_width: int, theta: float) -> jax.Array:
-    """Float32 angles [B, T, H / 2] of int32 positions [B, T]; bfloat16 would merge those past 256."""
-    exponents = jnp.arange(0, head_width, 2, dtype=jnp.float32) / head_width
-    return positions[..., None].astype(jnp.float32) * theta**-exponents
+def rotary_tables(positions: jax.Array, *, head_width: int, theta: float) -> tuple[jax.Array, jax.Array]:
+    """Cosines and sines, float32 [B, T, 1, H / 2], of int32 positions [B, T].
 
-
-def rotate(x: jax.Array, angles: jax.Array) -> jax.Array:
-    """Rotary position embedding (Su et al. 2021, eq. 34), halves paired as Llama and Qwen pair them.
-
-    Args:
-      x: [B, T, heads, H].
-      angles: float32 [B, T, H / 2].
+    The angles are float32 whatever the activations are: bfloat16 would merge positions past 256.
     """
+    exponents = jnp.arange(0, head_width, 2, dtype=jnp.float32) / head_width
+    angles = positions[..., None, None].astype(jnp.float32) * theta**-exponents
+    return jnp.cos(angles), jnp.sin(angles)
+
+
+def rotate(x: jax.Array, tables: tuple[jax.Array, jax.Array]) -> jax.Array:
+    """Rotary position embedding (Su et al. 2021, eq. 34) of x [B, T, heads, H], pairing its two halves."""
+    cos, sin = tables
     first, second = jnp.split(x.astype(jnp.float32), 2, axis=-1)
-    cos, sin = jnp.cos(angles)[:, :, None], jnp.sin(angles)[:, :, None]
     rotated = jnp.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1)
     return rotated.astype(x.dtype)
 

@@ -104,7 +104,9 @@ class Block(nnx.Module):
         self.up = kernel((width, mlp_width), ("width", "mlp"), fan_in)
         self.down = kernel((mlp_width, width), ("mlp", "width"), residual * mlp_width**-0.5)
 
-    def project(self, x: jax.Array, angles: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+    def project(
+        self, x: jax.Array, rotary: tuple[jax.Array, jax.Array]
+    ) -> tuple[jax.Array, jax.Array, jax.Array]:
         """Rotated queries [B, T, N, H] and keys [B, T, K, H], and values [B, T, K, H], of x [B, T, D]."""
         h = self.attention_norm(x)
         queries = jnp.einsum("btd,dnh->btnh", h, self._cast(self.query))
@@ -112,7 +114,7 @@ class Block(nnx.Module):
         values = jnp.einsum("btd,dkh->btkh", h, self._cast(self.value))
         if self.qk_norm:
             queries, keys = self.query_norm(queries), self.key_norm(keys)
-        return rotate(queries, angles), rotate(keys, angles), values
+        return rotate(queries, rotary), rotate(keys, rotary), values
 
     def finish(self, x: jax.Array, attended: jax.Array) -> jax.Array:
         """x [B, T, D] plus the projected attention result [B, T, N, H], plus the MLP of that."""

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from flax import nnx
 
 from spade_jax.model.architecture import Architecture
-from spade_jax.model.attention import attend, attend_to_cache, attention_mask, rotary_angles
+from spade_jax.model.attention import attend, attend_to_cache, attention_mask, rotary_tables
 from spade_jax.model.layers import Block, Embedder, RMSNorm
 
 Params = dict[str, Any]
@@ -99,12 +99,12 @@ def hidden_states(
       [B, T, D], normalised, in the activation dtype; what `unembed` takes.
     """
     modules = _definitions(architecture)
-    angles = _angles(architecture, positions)
+    rotary = _rotary(architecture, positions)
     mask = attention_mask(positions, positions, query_segments=segment_ids, key_segments=segment_ids)
 
     def apply_block(x: jax.Array, block_params: Params) -> tuple[jax.Array, None]:
         block = nnx.merge(modules["blocks"], block_params)
-        queries, keys, values = block.project(x, angles)
+        queries, keys, values = block.project(x, rotary)
         return block.finish(x, attend(queries, keys, values, mask)), None
 
     x = _merge(params, architecture, "embedder").encode(tokens)
@@ -150,7 +150,7 @@ def forward_with_cache(
       Hidden states [B, T, D], normalised, in the activation dtype, and the cache with the new tokens.
     """
     modules = _definitions(architecture)
-    angles = _angles(architecture, positions)
+    rotary = _rotary(architecture, positions)
     max_context = cache.max_context
     last = jnp.max(jnp.where(positions < max_context, positions, 0))
     num_blocks = last // CACHE_BLOCK + 1
@@ -161,7 +161,7 @@ def forward_with_cache(
         x, cache = carry
         layer, block_params = inputs
         block = nnx.merge(modules["blocks"], block_params)
-        queries, keys, values = block.project(x, angles)
+        queries, keys, values = block.project(x, rotary)
         target = (layer, slots[:, None], slice(None), positions)
         cache = Cache(
             keys=cache.keys.at[target].set(keys, mode="drop"),
@@ -194,8 +194,8 @@ def _merge(params: Params, architecture: Architecture, part: str) -> nnx.Module:
     return nnx.merge(_definitions(architecture)[part], params[part])
 
 
-def _angles(architecture: Architecture, positions: jax.Array) -> jax.Array:
-    return rotary_angles(positions, head_width=architecture.head_width, theta=architecture.rope_theta)
+def _rotary(architecture: Architecture, positions: jax.Array) -> tuple[jax.Array, jax.Array]:
+    return rotary_tables(positions, head_width=architecture.head_width, theta=architecture.rope_theta)
 
 
 def _is_variable(leaf: Any) -> bool:

@@ -12,7 +12,7 @@ import contextlib
 import dataclasses
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,7 @@ from spade_jax.rl.packing import pack
 from spade_jax.rl.regret import estimate_regret
 from spade_jax.roles.designer import designer_messages, read_design
 from spade_jax.rollout.collect import plan_pairs, play_all
+from spade_jax.rollout.episode import EpisodePlan
 from spade_jax.sampling.engine import Engine, SamplingParams
 from spade_jax.sandbox.pool import SandboxPool
 from spade_jax.seeding import derive_rng, derive_seed
@@ -77,6 +78,20 @@ class Machinery:
     held_out: frozenset[str]
     reference_params: Any = None
 
+    async def play(
+        self, plans: Sequence[EpisodePlan], *, advance: Callable[[], None] = lambda: None
+    ) -> list[Trajectory]:
+        """`spade_jax.rollout.collect.play_all` with this run's parts."""
+        return await play_all(
+            plans,
+            engine=self.engine,
+            sandbox=self.sandbox,
+            tokenizer=self.tokenizer,
+            config=self.config.agent,
+            max_context=self.config.sampling.max_context,
+            advance=advance,
+        )
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CycleRecord:
@@ -90,12 +105,19 @@ class CycleRecord:
 
 
 async def run_cycle(
-    machinery: Machinery, train_state: TrainState, self_play: SelfPlayState
+    machinery: Machinery,
+    train_state: TrainState,
+    self_play: SelfPlayState,
+    *,
+    advance: Callable[[], None],
 ) -> tuple[TrainState, SelfPlayState, CycleRecord]:
-    """Runs one cycle."""
+    """Runs one cycle with the weights that the engine holds, which are those of `train_state`.
+
+    Args:
+      advance: called after each of the three phases design, play and update.
+    """
     config, cycle = machinery.config, self_play.cycle
-    clock = _Clock()
-    machinery.engine.load_weights(train_state.params, version=cycle)
+    clock = _Clock(advance)
 
     contexts = draw_contexts(machinery, self_play)
     designs = await propose(machinery, contexts, cycle)
@@ -103,14 +125,7 @@ async def run_cycle(
 
     sources = [design.source for design in designs if design.source is not None and design.report.valid]
     plans = plan_pairs(sources, episodes=config.agent.episodes, run_seed=config.seed, cycle=cycle)
-    trajectories = await play_all(
-        plans,
-        engine=machinery.engine,
-        sandbox=machinery.sandbox,
-        tokenizer=machinery.tokenizer,
-        config=config.agent,
-        max_context=config.sampling.max_context,
-    )
+    trajectories = await machinery.play(plans)
     clock.lap("play")
 
     groups = {source.environment_id: ([], []) for source in sources}
@@ -373,7 +388,8 @@ def _num_sampled(designs: Sequence[Design], trajectories: Sequence[Trajectory]) 
 class _Clock:
     """Seconds of each phase and of the whole cycle."""
 
-    def __init__(self) -> None:
+    def __init__(self, advance: Callable[[], None]) -> None:
+        self._advance = advance
         self._start = self._last = time.perf_counter()
         self._laps: dict[str, float] = {}
 
@@ -381,6 +397,7 @@ class _Clock:
         now = time.perf_counter()
         self._laps[f"seconds/{name}"] = now - self._last
         self._last = now
+        self._advance()
 
     def metrics(self) -> dict[str, float]:
         return {**self._laps, "seconds/cycle": time.perf_counter() - self._start}

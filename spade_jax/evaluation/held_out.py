@@ -6,6 +6,8 @@ configs are compared on the same instances. Validation rejects a design that equ
 programs up to wording.
 """
 
+from collections.abc import Sequence
+
 from spade_jax.environments.fingerprint import fingerprint
 from spade_jax.grounding.builtin import builtin_documents
 from spade_jax.rollout.episode import EpisodePlan
@@ -33,12 +35,12 @@ def held_out_environments(num: int) -> list[EnvironmentSource]:
     return sources
 
 
-def held_out_fingerprints(sources: list[EnvironmentSource]) -> frozenset[str]:
+def held_out_fingerprints(sources: Sequence[EnvironmentSource]) -> frozenset[str]:
     """What `spade_jax.environments.validation` rejects."""
     return frozenset(fingerprint(source.code) for source in sources)
 
 
-def held_out_plans(sources: list[EnvironmentSource], *, episodes: int) -> list[EpisodePlan]:
+def held_out_plans(sources: Sequence[EnvironmentSource], *, episodes: int) -> list[EpisodePlan]:
     """The same instances and sampling seeds at every evaluation, without hints."""
     return [
         EpisodePlan(

@@ -1,14 +1,10 @@
 """How many held-out instances the agent solves without hints."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
-from spade_jax.config import Config
 from spade_jax.evaluation.held_out import held_out_plans
 from spade_jax.metrics import wilson_interval
-from spade_jax.rollout.collect import play_all
-from spade_jax.sampling.engine import Engine
-from spade_jax.sandbox.pool import SandboxPool
-from spade_jax.text.tokenizer import Tokenizer
+from spade_jax.rollout.episode import EpisodePlan
 from spade_jax.types import EnvironmentSource, Trajectory
 from spade_jax.warm_start.families import HELD_OUT_FAMILIES
 
@@ -16,25 +12,21 @@ from spade_jax.warm_start.families import HELD_OUT_FAMILIES
 async def evaluate(
     sources: Sequence[EnvironmentSource],
     *,
-    engine: Engine,
-    sandbox: SandboxPool,
-    tokenizer: Tokenizer,
-    config: Config,
+    episodes: int,
+    play: Callable[[Sequence[EpisodePlan]], Awaitable[list[Trajectory]]],
 ) -> dict[str, float]:
     """Plays the held-out set with the weights that the engine holds.
 
     The 95 % interval is Wilson's over all episodes. The instances are the same each time, so that the
     chance in an episode is the sampling of its tokens; episodes of unlike instances vary less in sum
     than equal ones would, which makes the interval a cautious one.
+
+    Args:
+      sources: the held-out environments.
+      episodes: instances of each.
+      play: plays episodes with the policy to be measured.
     """
-    trajectories = await play_all(
-        held_out_plans(list(sources), episodes=config.evaluation.episodes),
-        engine=engine,
-        sandbox=sandbox,
-        tokenizer=tokenizer,
-        config=config.agent,
-        max_context=config.sampling.max_context,
-    )
+    trajectories = await play(held_out_plans(sources, episodes=episodes))
     unseen = {
         source.environment_id
         for source in sources

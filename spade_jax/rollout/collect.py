@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from spade_jax.config import AgentConfig
 from spade_jax.rollout.episode import EpisodePlan, play_episode
@@ -38,14 +38,19 @@ async def play_all(
     tokenizer: Tokenizer,
     config: AgentConfig,
     max_context: int,
+    advance: Callable[[], None],
 ) -> list[Trajectory]:
-    """One trajectory for each plan, in the order of the plans."""
+    """One trajectory for each plan, in the order of the plans.
+
+    Args:
+      advance: called as each episode ends.
+    """
     with contextlib.ExitStack() as stack:
         sessions = [stack.enter_context(engine.session((index,))) for index in range(len(plans))]
 
         async def play(plan: EpisodePlan, session) -> Trajectory:
             with session:
-                return await play_episode(
+                trajectory = await play_episode(
                     plan,
                     session,
                     sandbox=sandbox,
@@ -53,5 +58,7 @@ async def play_all(
                     config=config,
                     max_context=max_context,
                 )
+            advance()
+            return trajectory
 
         return await asyncio.gather(*map(play, plans, sessions))

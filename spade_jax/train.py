@@ -1,0 +1,217 @@
+"""One run from config to summary: build, restore, loop, evaluate, save.
+
+The order of the loop is what makes a run that was killed print the numbers of one that was not: an
+evaluation is due before a cycle, a cycle ends with the memory updated, then its files and its row of
+metrics are written, and only then the checkpoint, which holds the number of the next cycle. On resume
+everything at and after that number is cut and made again, equal to the last bit.
+"""
+
+import asyncio
+import contextlib
+import functools
+import time
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from spade_jax.config import Config, to_dict
+from spade_jax.cycle import CycleRecord, Machinery, SelfPlayState, run_cycle
+from spade_jax.evaluation.held_out import held_out_environments, held_out_fingerprints
+from spade_jax.evaluation.solve_rate import evaluate
+from spade_jax.grounding.corpus import Corpus
+from spade_jax.interruption import StopRequest, listening_for_signals
+from spade_jax.memory.environment_memory import EnvironmentMemory
+from spade_jax.metrics import MetricsWriter, read_rows, summarise
+from spade_jax.model.architecture import Architecture
+from spade_jax.reporting import Reporter, cycle_line
+from spade_jax.sampling.engine import Engine
+from spade_jax.sandbox.limits import SandboxLimits
+from spade_jax.sandbox.pool import SandboxPool
+from spade_jax.seeding import derive_seed
+from spade_jax.training.checkpoint import Checkpointer
+from spade_jax.training.mesh import make_mesh
+from spade_jax.training.state import TrainState, abstract_state, state_from_params
+from spade_jax.training.update import Updater
+from spade_jax.user_cache import user_cache_dir
+from spade_jax.warm_start.pretrain import warm_start
+from spade_jax.workdir import Workdir
+
+
+def train(config: Config, *, workdir: str | Path, allow_changed_config: bool = False) -> bool:
+    """Runs a config in a workdir, from its newest usable checkpoint where there is one.
+
+    The first SIGINT or SIGTERM ends the run after the cycle in progress with a checkpoint; a second
+    one stops at once.
+
+    Args:
+      config: of the run.
+      workdir: the folder that the run writes to; made if it is not there.
+      allow_changed_config: continue a run that was started with another config.
+
+    Returns:
+      Whether the run reached its last cycle.
+
+    Raises:
+      SpadeError: of the boundary that was crossed, saying what to do.
+    """
+    jax.config.update("jax_compilation_cache_dir", str(user_cache_dir() / "xla"))
+    with (
+        Workdir.open(workdir, to_dict(config), allow_changed=allow_changed_config) as opened,
+        Reporter() as reporter,
+        listening_for_signals() as stop,
+    ):
+        return asyncio.run(_run(config, opened, reporter, stop))
+
+
+async def _run(config: Config, workdir: Workdir, reporter: Reporter, stop: StopRequest) -> bool:
+    started = time.perf_counter()
+    async with contextlib.AsyncExitStack() as stack:
+        sandbox = await stack.enter_async_context(await start_sandbox(config))
+        corpus = None
+        if config.corpus.path:
+            seed = derive_seed(config.seed, "corpus")
+            corpus = stack.enter_context(Corpus.open(config.corpus.path, seed=seed))
+        mesh = make_mesh(config.mesh)
+        warmed = await warm_start(
+            config, mesh=mesh, sandbox=sandbox, track=lambda steps: stop.checked(reporter.track(steps))
+        )
+        held_out = held_out_environments(config.evaluation.environments)
+        architecture = Architecture.from_config(config.model, warmed.tokenizer.vocab_size)
+        machinery = Machinery(
+            config=config,
+            tokenizer=warmed.tokenizer,
+            engine=Engine(
+                architecture,
+                mesh,
+                num_slots=config.sampling.num_slots,
+                max_context=config.sampling.max_context,
+                decode_steps=config.sampling.decode_steps,
+                pad_id=warmed.tokenizer.pad_id,
+            ),
+            sandbox=sandbox,
+            updater=Updater(architecture, config.update, mesh),
+            corpus=corpus,
+            held_out=held_out_fingerprints(held_out),
+            reference_params=warmed.params if config.update.kl_coefficient > 0 else None,
+        )
+        checkpointer = stack.enter_context(
+            Checkpointer(workdir.checkpoints_dir, keep=config.checkpoint.keep)
+        )
+        train_state, self_play = _restore(machinery, checkpointer, architecture, mesh, warmed.params)
+        del warmed
+        workdir.discard_from(self_play.cycle)
+        writer = stack.enter_context(
+            MetricsWriter(workdir.metrics_path, workdir.tensorboard_dir, from_cycle=self_play.cycle)
+        )
+        reporter.say(
+            f"sandbox {sandbox.level}, {architecture.num_parameters():,} parameters on "
+            f"{mesh.devices.size} device(s), {'resuming at' if self_play.cycle else 'starting with'} "
+            f"cycle {self_play.cycle} of {config.num_cycles} in {workdir.path}"
+        )
+
+        async def measure() -> dict[str, float]:
+            evaluation_started = time.perf_counter()
+            with reporter.bar("evaluation", len(held_out) * config.evaluation.episodes) as bar:
+                metrics = await evaluate(
+                    held_out,
+                    episodes=config.evaluation.episodes,
+                    play=functools.partial(machinery.play, advance=bar.advance),
+                )
+            return {**metrics, "seconds/evaluation": time.perf_counter() - evaluation_started}
+
+        lap = started
+        with reporter.bar("self-play", config.num_cycles) as bar:
+            bar.advance(self_play.cycle)
+            while self_play.cycle < config.num_cycles and not stop.requested:
+                cycle = self_play.cycle
+                machinery.engine.load_weights(train_state.params, version=cycle)
+                metrics = await measure() if cycle % config.evaluation.every == 0 else {}
+                with reporter.bar(f"cycle {cycle}", 3) as phases:
+                    train_state, self_play, record = await run_cycle(
+                        machinery, train_state, self_play, advance=phases.advance
+                    )
+                metrics |= record.metrics
+                write_record(workdir, record, cycle)
+                lap, metrics["seconds/total"] = _lap(lap)
+                writer.write(cycle, metrics)
+                reporter.say(cycle_line(cycle, metrics))
+                bar.advance()
+                last = stop.requested or self_play.cycle == config.num_cycles
+                if last or self_play.cycle % config.checkpoint.every == 0:
+                    checkpointer.save(self_play.cycle, train_state, _to_json(self_play))
+        checkpointer.wait()
+        if self_play.cycle < config.num_cycles:
+            reporter.say(
+                f"stopped before cycle {self_play.cycle}, which is saved; run the same command again to go on"
+            )
+            return False
+
+        machinery.engine.load_weights(train_state.params, version=self_play.cycle)
+        metrics = await measure()
+        lap, metrics["seconds/total"] = _lap(lap)
+        writer.write(self_play.cycle, metrics)
+        summary = summarise(read_rows(workdir.metrics_path))
+        workdir.write_summary(summary)
+        reporter.summary(summary)
+        return True
+
+
+async def start_sandbox(config: Config) -> SandboxPool:
+    """The sandbox pool of a config.
+
+    Raises:
+      SandboxUnavailable: this machine cannot isolate as strictly as the config demands.
+    """
+    limits = SandboxLimits(
+        memory_mb=config.sandbox.memory_mb,
+        load_timeout=config.sandbox.load_timeout,
+        step_timeout=config.sandbox.step_timeout,
+    )
+    return await SandboxPool.start(
+        limits, num_zygotes=config.sandbox.num_zygotes, min_level=config.sandbox.min_level
+    )
+
+
+def write_record(workdir: Workdir, record: CycleRecord, cycle: int) -> None:
+    """Writes a cycle's environments and some of its episodes for people to read."""
+    for design in record.designs:
+        environment_id = design.context.environment_id
+        workdir.write_environment(
+            design,
+            cycle=cycle,
+            estimate=record.estimates.get(environment_id),
+            reward=record.rewards.get(environment_id),
+        )
+    workdir.write_episodes(record.trajectories, cycle=cycle)
+
+
+def _restore(
+    machinery: Machinery, checkpointer: Checkpointer, architecture: Architecture, mesh: Any, params: Any
+) -> tuple[TrainState, SelfPlayState]:
+    """Both states from the newest usable checkpoint, or those of a run that starts."""
+    optimizer = machinery.updater.optimizer
+    restored = checkpointer.restore_latest(abstract_state(architecture, optimizer, mesh))
+    if restored is None:
+        return state_from_params(architecture, optimizer, mesh, params=params), SelfPlayState(
+            cycle=0,
+            memory=EnvironmentMemory(records=(), capacity=machinery.config.memory.capacity),
+            corpus=machinery.corpus.state() if machinery.corpus is not None else None,
+        )
+    self_play = SelfPlayState(
+        cycle=restored.cycle,
+        memory=EnvironmentMemory.from_json(restored.host_state["memory"]),
+        corpus=restored.host_state["corpus"],
+    )
+    if machinery.corpus is not None and self_play.corpus is not None:
+        machinery.corpus.restore(self_play.corpus)
+    return restored.state, self_play
+
+
+def _to_json(self_play: SelfPlayState) -> dict[str, Any]:
+    return {"memory": self_play.memory.to_json(), "corpus": self_play.corpus}
+
+
+def _lap(since: float) -> tuple[float, float]:
+    now = time.perf_counter()
+    return now, now - since

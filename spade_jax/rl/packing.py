@@ -145,9 +145,7 @@ def _check(index: int, sequence: TrainingSequence, row_length: int) -> None:
         raise ValueError(f"{name} trains its first token, which nothing predicts; clear loss_mask[0]")
 
 
-def _token_weights(
-    sequences: Sequence[TrainingSequence], role_weights: Mapping[Role, float]
-) -> list[float]:
+def _token_weights(sequences: Sequence[TrainingSequence], role_weights: Mapping[Role, float]) -> list[float]:
     """The weight of one trained token of each sequence; 0 for a sequence without trained tokens."""
     num_trained = [int(np.count_nonzero(sequence.stream.loss_mask)) for sequence in sequences]
     totals = dict.fromkeys(ROLES, 0.0)

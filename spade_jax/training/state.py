@@ -81,7 +81,7 @@ def state_shardings(
       MeshError: a mesh axis does not divide the model.
     """
     params = param_shardings(architecture, mesh)
-    everywhere = replicated(mesh)
+    everywhere: Any = replicated(mesh)
     optimizer_state = optax.tree.map_params(
         optimizer,
         lambda _, sharding: sharding,

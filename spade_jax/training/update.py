@@ -101,7 +101,7 @@ class Updater:
         self._uses_reference = loss == "policy_gradient" and update_config.kl_coefficient > 0
         self._rows_sharding = NamedSharding(mesh, ROWS)
         shardings = state_shardings(architecture, self.optimizer, mesh)
-        everywhere = replicated(mesh)
+        everywhere: Any = replicated(mesh)
         sums = Sums(shardings.params, everywhere, everywhere, everywhere)
         summed = functools.partial(_summed, architecture, update_config, loss)
 

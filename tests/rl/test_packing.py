@@ -1,0 +1,166 @@
+import dataclasses
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spade_jax.rl.packing import ROLES, pack
+from spade_jax.types import TokenStream, TrainingSequence
+
+PAD = 999
+
+
+def sequence(tokens, trained, *, role="agent", advantage=1.0, weight=1.0, temperature=0.7):
+    """A sequence whose trained tokens are those at the indices `trained`; log-probs are -token."""
+    tokens = np.asarray(tokens, np.int32)
+    mask = np.isin(np.arange(len(tokens)), trained)
+    return TrainingSequence(
+        role=role,
+        stream=TokenStream(
+            tokens=tokens,
+            loss_mask=mask,
+            behavior_logprobs=np.where(mask, -tokens, 0).astype(np.float32),
+            temperature=temperature,
+        ),
+        advantage=advantage,
+        weight=weight,
+    )
+
+
+@st.composite
+def sequence_lists(draw, row_length=24):
+    lengths = draw(st.lists(st.integers(1, row_length), max_size=30))
+    result = []
+    for index, length in enumerate(lengths):
+        result.append(
+            sequence(
+                np.arange(length) + 1000 * (index + 1),
+                draw(st.sets(st.integers(1, max(1, length - 1)), max_size=length)) if length > 1 else [],
+                role=draw(st.sampled_from(ROLES)),
+                advantage=draw(st.integers(-3, 3)),
+                weight=draw(st.sampled_from([0.5, 1.0, 2.0])),
+            )
+        )
+    return result
+
+
+def segments(batch):
+    """Every segment of a batch as (row, slice of columns), in order."""
+    for row, ids in enumerate(batch.segment_ids):
+        for segment in range(1, ids.max(initial=0) + 1):
+            columns = np.flatnonzero(ids == segment)
+            yield row, slice(columns[0], columns[-1] + 1)
+
+
+@given(sequence_lists(), st.integers(1, 4))
+def test_every_sequence_stands_whole_in_exactly_one_place(sequences, rows_multiple):
+    batch = pack(sequences, row_length=24, rows_multiple=rows_multiple, pad_id=PAD)
+    assert batch.num_rows % rows_multiple == 0
+    seen = []
+    for at in segments(batch):
+        index = int(batch.tokens[at][0]) // 1000 - 1
+        original, stream = sequences[index], sequences[index].stream
+        seen.append(index)
+        np.testing.assert_array_equal(batch.tokens[at], stream.tokens)
+        np.testing.assert_array_equal(batch.positions[at], np.arange(len(stream.tokens)))
+        np.testing.assert_array_equal(batch.loss_mask[at], stream.loss_mask)
+        np.testing.assert_array_equal(batch.behavior_logprobs[at], stream.behavior_logprobs)
+        np.testing.assert_array_equal(batch.advantages[at], np.where(stream.loss_mask, original.advantage, 0))
+        np.testing.assert_array_equal(
+            batch.temperatures[at], np.where(stream.loss_mask, np.float32(0.7), 1).astype(np.float32)
+        )
+        assert {ROLES[role] for role in batch.role_ids[at]} == {original.role}
+    assert sorted(seen) == list(range(len(sequences)))
+    padding = batch.segment_ids == 0
+    assert np.all(batch.tokens[padding] == PAD)
+    assert not batch.loss_mask[padding].any()
+    assert not batch.weights[~batch.loss_mask].any()
+
+
+@given(sequence_lists())
+def test_no_two_rows_could_have_been_one(sequences):
+    batch = pack(sequences, row_length=24, rows_multiple=1, pad_id=PAD)
+    used = sorted((batch.segment_ids > 0).sum(axis=1))
+    assert len(used) < 2 or used[0] + used[1] > 24
+    total = sum(len(sequence.stream.tokens) for sequence in sequences)
+    assert batch.fill_rate == pytest.approx(total / batch.tokens.size if batch.num_rows else 0)
+
+
+@given(sequence_lists())
+def test_weights_of_a_role_sum_to_its_loss_weight(sequences):
+    role_weights = {"designer": 2.0, "agent": 0.25}
+    batch = pack(sequences, row_length=24, rows_multiple=1, pad_id=PAD, role_weights=role_weights)
+    for role_id, role in enumerate(ROLES):
+        trained = any(item.role == role and item.stream.loss_mask.any() for item in sequences)
+        total = batch.weights[batch.role_ids == role_id].sum()
+        assert total == pytest.approx(role_weights[role] if trained else 0, rel=1e-5)
+
+
+def test_realistic_lengths_fill_nine_tenths():
+    rng = np.random.default_rng(0)
+    lengths = np.clip(rng.lognormal(4.2, 0.6, 200).astype(int), 2, 256)
+    sequences = [sequence(np.ones(length), [1]) for length in lengths]
+    assert pack(sequences, row_length=256, rows_multiple=1, pad_id=PAD).fill_rate > 0.9
+
+
+def test_rows_and_weights_by_hand():
+    sequences = [
+        sequence([10, 11, 12], [1, 2], role="designer"),
+        sequence([20, 21, 22, 23, 24], [1, 2, 3, 4], role="agent", weight=3.0),
+        sequence([30, 31], [1], role="agent"),
+        sequence([40, 41], [], role="agent"),
+    ]
+    batch = pack(
+        sequences,
+        row_length=7,
+        rows_multiple=1,
+        pad_id=PAD,
+        role_weights={"designer": 2.0, "agent": 1.0},
+    )
+    # Longest first: 5, then 3 into a new row, then each 2 into the first row with room.
+    np.testing.assert_array_equal(
+        batch.tokens, [[20, 21, 22, 23, 24, 30, 31], [10, 11, 12, 40, 41, PAD, PAD]]
+    )
+    np.testing.assert_array_equal(batch.segment_ids, [[1, 1, 1, 1, 1, 2, 2], [1, 1, 1, 2, 2, 0, 0]])
+    np.testing.assert_array_equal(batch.positions, [[0, 1, 2, 3, 4, 0, 1], [0, 1, 2, 0, 1, 0, 0]])
+    # agent: shares 3/4 over 4 tokens and 1/4 over 1; designer: 2 over 2 tokens; the last has none.
+    np.testing.assert_allclose(
+        batch.weights,
+        [[0, 3 / 16, 3 / 16, 3 / 16, 3 / 16, 0, 1 / 4], [0, 1, 1, 0, 0, 0, 0]],
+    )
+
+
+def test_what_stands_outside_the_mask_does_not_enter():
+    clean = sequence([5, 6, 7, 8], [2])
+    logprobs = np.where(clean.stream.loss_mask, clean.stream.behavior_logprobs, np.nan)
+    dirty = dataclasses.replace(clean, stream=dataclasses.replace(clean.stream, behavior_logprobs=logprobs))
+    for field in dataclasses.fields(batch := pack([clean], row_length=4, rows_multiple=1, pad_id=0)):
+        other = pack([dirty], row_length=4, rows_multiple=1, pad_id=0)
+        np.testing.assert_array_equal(getattr(batch, field.name), getattr(other, field.name))
+
+
+def test_nothing_gives_a_batch_without_rows():
+    batch = pack([], row_length=8, rows_multiple=4, pad_id=0)
+    assert batch.tokens.shape == (0, 8)
+    assert batch.fill_rate == 0
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        (sequence(np.ones(9), [1]), r"sequence 1 \(agent\) has 9 tokens and a row holds 1 to 8"),
+        (sequence([], []), r"sequence 1 \(agent\) has 0 tokens"),
+        (sequence([1, 2], [0]), r"sequence 1 \(agent\) trains its first token"),
+        (
+            dataclasses.replace(
+                sequence([1, 2], [1]),
+                stream=dataclasses.replace(sequence([1, 2], [1]).stream, loss_mask=np.ones(3, bool)),
+            ),
+            r"sequence 1 \(agent\) has 2 tokens, 3 loss_mask entries",
+        ),
+    ],
+)
+def test_a_sequence_that_cannot_be_packed_is_named(bad, message):
+    with pytest.raises(ValueError, match=message):
+        pack([sequence([1, 2], [1]), bad], row_length=8, rows_multiple=1, pad_id=0)

@@ -12,13 +12,17 @@ does not hold: many sequences of ids spell the same text, which is why sampled i
 are and never made again from text.
 """
 
+import hashlib
 import io
 import re
-from collections.abc import Iterable, Sequence
+import tempfile
+from collections import Counter
+from collections.abc import Iterable, Mapping
 
 import sentencepiece
 
 from spade_jax.errors import TokenizerError
+from spade_jax.text.pieces import MAX_PIECE_CHARACTERS, candidate_pieces
 
 PAD = "<|pad|>"
 SYSTEM = "<|system|>"
@@ -27,18 +31,23 @@ ASSISTANT = "<|assistant|>"
 END = "<|end|>"
 _UNKNOWN = "<|unknown|>"
 _CONTROL = (PAD, _UNKNOWN, SYSTEM, USER, ASSISTANT, END)
+_DIGITS = "0123456789"
 
-# Sentencepiece restricts where white space may stand in a piece, drops some of it and keeps U+2581
-# and U+2585 for itself. Visible stand-ins take white space out of its sight; where one of them
-# occurs in the text it is escaped, so that the mapping stays one to one.
-_ESCAPES = {"␛": "␛0", "␠": "␛1", "␤": "␛2", "\u2581": "␛3", "\u2585": "␛4", " ": "␠", "\n": "␤"}
+# White space means something to sentencepiece, and so do U+2581 and U+2585. Visible stand-ins keep it
+# out of its sight; where the text has one of these, it is escaped, so that the mapping is one to one.
+_ESCAPES = {
+    " ": "␠",
+    "\n": "␤",
+    "\t": "␉",
+    **{char: f"␛{number}" for number, char in enumerate("␛␠␤␉\u2581\u2585")},
+}
 _ESCAPE_TABLE = str.maketrans(_ESCAPES)
 _UNESCAPES = {escaped: plain for plain, escaped in _ESCAPES.items()}
-_ESCAPED = re.compile("␛[0-4]|[␠␤]")
+_ESCAPED = re.compile("␛[0-5]|[␠␤␉]")
+# Marks the pieces that are atoms. No escaped text contains it, so that sentencepiece, which cuts its
+# training text at control symbols, learns words that only contain an atom as it learns any other.
+_ATOM = "␛:"
 _SURROGATES = re.compile("[\ud800-\udfff]")
-
-# Training reads one piece of text as one sentence; longer ones only cost time.
-_MAX_PIECE_CHARACTERS = 128
 
 
 class Tokenizer:
@@ -52,13 +61,11 @@ class Tokenizer:
       atoms: strings that are always a token of their own.
     """
 
-    def __init__(self, processor: sentencepiece.SentencePieceProcessor):
+    def __init__(self, model: bytes):
+        processor = sentencepiece.SentencePieceProcessor()
+        processor.LoadFromSerializedProto(model)
         pieces = [processor.id_to_piece(index) for index in range(processor.get_piece_size())]
-        if tuple(pieces[: len(_CONTROL)]) != _CONTROL:
-            raise TokenizerError(
-                f"the sentencepiece model starts with the pieces {pieces[: len(_CONTROL)]}, expected "
-                f"{list(_CONTROL)}; use a model that Tokenizer.train made"
-            )
+        self._model = model
         self._processor = processor
         self.vocab_size = len(pieces)
         self.pad_id = _CONTROL.index(PAD)
@@ -67,90 +74,98 @@ class Tokenizer:
         self.assistant_id = _CONTROL.index(ASSISTANT)
         self.end_id = _CONTROL.index(END)
         self._names = {
-            index: _unescape(piece)
+            index: _unescape(piece.removeprefix(_ATOM))
             for index, piece in enumerate(pieces)
             if processor.is_control(index) or processor.is_unknown(index)
         }
-        self.atoms = tuple(name for name in self._names.values() if name not in _CONTROL)
-        self._atom_ids = {name: index for index, name in self._names.items() if name in self.atoms}
+        self._atom_ids = {
+            self._names[index]: index for index, piece in enumerate(pieces) if piece.startswith(_ATOM)
+        }
+        self.atoms = tuple(self._atom_ids)
         self._atom_pattern = _atom_pattern(self.atoms)
 
     @classmethod
-    def train(cls, texts: Iterable[str], *, vocab_size: int, atoms: Sequence[str] = ()) -> "Tokenizer":
-        """A tokenizer whose pieces are frequent stretches of `texts`.
+    def train(cls, texts: Iterable[str], *, vocab_size: int, atoms: Iterable[str] = ()) -> "Tokenizer":
+        """A tokenizer whose pieces are the stretches that `texts` repeat.
 
-        The same arguments give the same model, byte for byte.
+        The same arguments give the same model, byte for byte; the order of the texts is no matter.
 
         Args:
           texts: what will be encoded, in the proportions in which it will be.
-          vocab_size: V, including 256 bytes, the control symbols and the atoms.
-          atoms: strings that are always a token of their own wherever they occur, never part of a
-            longer piece. One that starts or ends with a letter is meant as a word: "ring" is not
-            looked for inside "string".
+          vocab_size: largest V, of which 256 are bytes and 16 control symbols and digits; V is
+            smaller where the text has less to offer.
+          atoms: strings that are always a token of their own, never part of a longer piece. One that
+            starts and ends with a letter is a word: "ring" is not found inside "string".
 
         Raises:
-          TokenizerError: there is no text, or too little of it for `vocab_size` pieces.
+          TokenizerError: there is no text, or vocab_size has no room for its characters.
         """
+        atoms = tuple(dict.fromkeys([*_DIGITS, *atoms]))
         pattern = _atom_pattern(atoms)
-        segments = [_escape(segment) for text in texts for segment in pattern.split(text)[::2] if segment]
+        segments = Counter(segment for text in texts for segment in pattern.split(_clean(text))[::2])
+        del segments[""]
         if not segments:
             raise TokenizerError("there is no text to train a tokenizer on; pass at least one text")
-        model = io.BytesIO()
-        try:
-            sentencepiece.SentencePieceTrainer.train(
-                sentence_iterator=iter(segments),
-                model_writer=model,
-                model_type="unigram",
-                vocab_size=vocab_size,
-                control_symbols=[*_CONTROL[2:], *map(_escape, dict.fromkeys(atoms))],
-                pad_id=0,
-                pad_piece=PAD,
-                unk_id=1,
-                unk_piece=_UNKNOWN,
-                bos_id=-1,
-                eos_id=-1,
-                byte_fallback=True,
-                character_coverage=1.0,
-                normalization_rule_name="identity",
-                add_dummy_prefix=False,
-                remove_extra_whitespaces=False,
-                split_by_whitespace=False,
-                split_by_unicode_script=False,
-                split_by_number=False,
-                split_digits=True,
-                required_chars="".join(_ESCAPES.values()),
-                max_sentencepiece_length=_MAX_PIECE_CHARACTERS,
-                max_sentence_length=1 << 30,
-                num_threads=1,
-                minloglevel=2,
-            )
-        except RuntimeError as error:
-            raise TokenizerError(
-                f"no tokenizer of {vocab_size} pieces ({len(atoms)} of them atoms, 256 bytes) can be "
-                f"made of this text; change vocab_size or give more text: {error}"
-            ) from error
-        return cls.from_bytes(model.getvalue())
+        with tempfile.NamedTemporaryFile("w", encoding="utf-8", suffix=".tsv") as candidates:
+            candidates.writelines(_tsv(candidate_pieces(segments)))
+            candidates.flush()
+            model = io.BytesIO()
+            try:
+                sentencepiece.SentencePieceTrainer.train(
+                    sentence_iterator=iter(_tsv(segments)),
+                    input_format="tsv",
+                    model_writer=model,
+                    model_type="unigram",
+                    seed_sentencepieces_file=candidates.name,
+                    vocab_size=vocab_size,
+                    hard_vocab_limit=False,
+                    control_symbols=[*_CONTROL[2:], *(_ATOM + _escape(atom) for atom in atoms)],
+                    pad_id=0,
+                    pad_piece=PAD,
+                    unk_id=1,
+                    unk_piece=_UNKNOWN,
+                    bos_id=-1,
+                    eos_id=-1,
+                    byte_fallback=True,
+                    character_coverage=1.0,
+                    required_chars="␠␤",
+                    normalization_rule_name="identity",
+                    add_dummy_prefix=False,
+                    remove_extra_whitespaces=False,
+                    split_by_whitespace=False,
+                    split_by_unicode_script=False,
+                    split_by_number=False,
+                    max_sentencepiece_length=MAX_PIECE_CHARACTERS,
+                    max_sentence_length=1 << 30,
+                    num_threads=1,
+                    minloglevel=2,
+                )
+            except RuntimeError as error:
+                raise TokenizerError(
+                    f"sentencepiece made no model of {vocab_size} pieces, {len(atoms)} of them atoms, from "
+                    f"{len(segments)} distinct stretches of text; try a larger vocab_size: {error}"
+                ) from error
+        # The model records where its candidates were, which is no part of what was asked for.
+        path = candidates.name.encode()
+        return cls(_seal(model.getvalue().replace(path, b"-" * len(path))))
 
     @classmethod
     def from_bytes(cls, model: bytes) -> "Tokenizer":
         """The inverse of `to_bytes`.
 
         Raises:
-          TokenizerError: these are not the bytes of a model that `train` made.
+          TokenizerError: these are not, bit for bit, the bytes of a model that `train` made.
         """
-        processor = sentencepiece.SentencePieceProcessor()
-        try:
-            processor.LoadFromSerializedProto(model)
-        except RuntimeError as error:
+        if model != _seal(model[: -len(_seal(b""))]):
             raise TokenizerError(
-                f"{len(model)} bytes do not hold a sentencepiece model; the file is missing, cut off or "
-                "damaged: delete it, and it is trained again"
-            ) from error
-        return cls(processor)
+                f"these {len(model)} bytes are not a tokenizer that was saved whole: the file is empty, cut "
+                "off, damaged or of another program; restore it, or remove it and train again"
+            )
+        return cls(model)
 
     def to_bytes(self) -> bytes:
-        """The model as a sentencepiece file, for `from_bytes` or any other reader of such files."""
-        return self._processor.serialized_model_proto()
+        """The model as a sentencepiece file with a digest of itself at the end."""
+        return self._model
 
     def encode(self, text: str) -> list[int]:
         """The ids of `text`, which never include a control symbol, whatever the text says.
@@ -158,11 +173,12 @@ class Tokenizer:
         A lone surrogate is not a character; it is read as U+FFFD.
         """
         ids: list[int] = []
-        for index, segment in enumerate(self._atom_pattern.split(_SURROGATES.sub("\ufffd", text))):
-            if index % 2:
-                ids.append(self._atom_ids[segment])
-            elif segment:
-                ids += self._processor.encode(_escape(segment))
+        # Every second part is an atom.
+        for number, part in enumerate(self._atom_pattern.split(_clean(text))):
+            if number % 2:
+                ids.append(self._atom_ids[part])
+            elif part:
+                ids += self._processor.encode(_escape(part))
         return ids
 
     def decode(self, ids: Iterable[int]) -> str:
@@ -182,6 +198,18 @@ class Tokenizer:
         return "".join([*parts, _unescape(self._processor.decode(run))])
 
 
+def _seal(model: bytes) -> bytes:
+    """The model with its digest: a damaged one often still loads, and would quietly give other ids.
+
+    The digest is field 200 of the file, 32 bytes, which readers of sentencepiece models skip.
+    """
+    return model + b"\xc2\x0c\x20" + hashlib.sha256(model).digest()
+
+
+def _clean(text: str) -> str:
+    return _SURROGATES.sub("\ufffd", text)
+
+
 def _escape(text: str) -> str:
     return text.translate(_ESCAPE_TABLE)
 
@@ -190,13 +218,16 @@ def _unescape(text: str) -> str:
     return _ESCAPED.sub(lambda match: _UNESCAPES[match[0]], text)
 
 
+def _tsv(counts: Mapping[str, int]) -> list[str]:
+    """Lines `text, tab, count` in an order that does not depend on that of the texts."""
+    return [f"{_escape(text)}\t{count}\n" for text, count in sorted(counts.items())]
+
+
 def _atom_pattern(atoms: Iterable[str]) -> re.Pattern[str]:
     """Finds the atoms, the longest first, as the pattern's only group."""
-
-    def bounded(atom: str) -> str:
-        before = "(?<![^\\W\\d_])" if atom[0].isalpha() else ""
-        after = "(?![^\\W\\d_])" if atom[-1].isalpha() else ""
-        return f"{before}{re.escape(atom)}{after}"
-
-    longest_first = sorted(set(atoms), key=lambda atom: (-len(atom), atom))
-    return re.compile(f"({'|'.join(map(bounded, longest_first)) or '(?!)'})")
+    longest_first = sorted(atoms, key=len, reverse=True)
+    words = [atom for atom in longest_first if atom[0].isalpha() and atom[-1].isalpha()]
+    others = [atom for atom in longest_first if atom not in words]
+    # One look at the surroundings for all words: a look for each is thirty times slower.
+    any_word = rf"(?<![^\W\d_])(?:{'|'.join(map(re.escape, words))})(?![^\W\d_])"
+    return re.compile(f"({'|'.join([*map(re.escape, others), *([any_word] if words else [])])})")

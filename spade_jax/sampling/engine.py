@@ -37,8 +37,8 @@ Key = tuple[int, ...]
 
 # Prompts are prefilled in pieces of this length, as many in one call as one of these counts. Short
 # pieces waste little on the ten tokens of a typical turn; a long prompt takes many of them at once.
-_PIECE_LENGTH = 4
-_PIECE_COUNTS = (32, 128, 512)
+_PIECE_LENGTH = 8
+_PIECE_COUNTS = (16, 64, 256)
 
 _NO_SAMPLING = SamplingParams(max_tokens=1, temperature=1.0, seed=0, stop_ids=())
 

@@ -37,7 +37,7 @@ from spade_jax.warm_start.demonstrations import demonstrations
 from spade_jax.warm_start.designs import design_conversations
 
 # What a policy must be able to choose by itself is never glued to its surroundings.
-ATOMS = (*NOUNS, "\\boxed{", "}")
+ATOMS = (*NOUNS, "\\boxed{")
 SHAPING_FOLDERS = ("grounding", "model", "rl", "roles", "text", "training", "warm_start")
 
 

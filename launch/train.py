@@ -19,6 +19,7 @@ from absl import app, flags
 from spade_jax import config as config_lib
 from spade_jax import train as train_lib
 from spade_jax.errors import SpadeError
+from spade_jax.interruption import Interrupted
 
 _CONFIG = flags.DEFINE_string(
     "config", None, "Python file with get_config(), such as configs/tiny_games.py.", required=True
@@ -43,12 +44,12 @@ def main(argv: Sequence[str]) -> int:
         finished = train_lib.train(
             config, workdir=_WORKDIR.value, allow_changed_config=_ALLOW_CHANGED_CONFIG.value
         )
+    except Interrupted as stop:
+        print(stop, file=sys.stderr)
+        return 130
     except SpadeError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    except KeyboardInterrupt:
-        print("stopped at once", file=sys.stderr)
-        return 130
     return 0 if finished else 130
 
 

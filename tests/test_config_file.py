@@ -25,7 +25,7 @@ def explanation(folder: pathlib.Path, text: str) -> str:
 
 
 def test_no_file_no_function_and_another_result_are_explained(tmp_path):
-    with pytest.raises(ConfigError, match="no config file .*nowhere"):
+    with pytest.raises(ConfigError, match=r"no config file .*nowhere"):
         config_lib.load(str(tmp_path / "nowhere.py"))
     with pytest.raises(ConfigError, match="no config file"):
         config_lib.load(str(tmp_path))

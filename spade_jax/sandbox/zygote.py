@@ -88,7 +88,7 @@ class ForkServer:
         with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
             # If memory runs out, environments go before the trainer. Not every container allows it.
             file.write("1000")
-        os.nice(10)
+        os.nice(5)
         if level != "L3" and _can_become_nobody():
             for capability in range(_LAST_CAPABILITY + 1):
                 self._libc.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0)

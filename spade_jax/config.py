@@ -11,7 +11,7 @@ import json
 import pathlib
 import runpy
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 import pydantic
 from pydantic import Field
@@ -306,6 +306,23 @@ class Config:
     evaluation: EvaluationConfig = EvaluationConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()
 
+    @pydantic.model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        context, row = self.sampling.max_context, self.update.row_length
+        rules = {
+            f"update.row_length={row} must hold sampling.max_context={context} tokens": row >= context,
+            f"designer.max_tokens={self.designer.max_tokens} must be less than sampling.max_context="
+            f"{context}, which also holds the prompt": self.designer.max_tokens < context,
+            f"agent.max_tokens={self.agent.max_tokens} must be less than sampling.max_context={context}, "
+            "which also holds the observations": self.agent.max_tokens < context,
+            f"designer.plateau_low={self.designer.plateau_low} must not be above designer.plateau_high="
+            f"{self.designer.plateau_high}": self.designer.plateau_low <= self.designer.plateau_high,
+        }
+        broken = [rule for rule, holds in rules.items() if not holds]
+        if broken:
+            raise ValueError("; ".join(broken))
+        return self
+
 
 _SECTIONS: list[Any] = [
     Config,
@@ -406,6 +423,8 @@ def _explain(values: dict[str, Any], item: Any) -> str:
         for part in item["loc"][:-1]:
             section = section[part]
         return _unknown(path, str(item["loc"][-1]), section)
+    if item["type"] == "value_error":
+        return f"the config's fields do not fit together: {item['ctx']['error']}"
     return f"config field {path}: {item['msg']}; got {item.get('input')!r}"
 
 

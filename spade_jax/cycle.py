@@ -19,6 +19,7 @@ import numpy as np
 
 from spade_jax.config import Config
 from spade_jax.environments.validation import validate
+from spade_jax.errors import ContextOverflow
 from spade_jax.grounding.corpus import Corpus
 from spade_jax.memory.environment_memory import EnvironmentMemory
 from spade_jax.rl.advantage import group_advantages
@@ -239,10 +240,9 @@ async def propose(
     config, tokenizer = machinery.config, machinery.tokenizer
 
     async def write(index: int, context: DesignContext, session) -> tuple[str, Any]:
-        messages = designer_messages(context, excerpt_words=config.corpus.excerpt_words)
         with session:
             completion = await session.generate(
-                render_prompt(tokenizer, messages),
+                designer_prompt(context, tokenizer, config),
                 SamplingParams(
                     max_tokens=config.designer.max_tokens,
                     temperature=config.designer.temperature,
@@ -278,6 +278,27 @@ async def propose(
         )
         for context, (reply, stream), report in zip(contexts, replies, reports, strict=True)
     ]
+
+
+def designer_prompt(context: DesignContext, tokenizer: Tokenizer, config: Config) -> list[int]:
+    """The prompt's token ids, with as much of the document as leaves room for a whole reply.
+
+    Raises:
+      ContextOverflow: there is no room even without a document.
+    """
+    room = config.sampling.max_context - config.designer.max_tokens
+    num_words = config.corpus.excerpt_words
+    while True:
+        prompt = render_prompt(tokenizer, designer_messages(context, excerpt_words=num_words))
+        if len(prompt) <= room:
+            return prompt
+        if num_words == 0:
+            raise ContextOverflow(
+                f"a designer prompt of {len(prompt)} tokens without a document leaves no room for "
+                f"designer.max_tokens={config.designer.max_tokens} in sampling.max_context="
+                f"{config.sampling.max_context}; raise max_context or lower memory.positives"
+            )
+        num_words = num_words * 3 // 4
 
 
 def reward_designs(
@@ -350,9 +371,9 @@ def design_metrics(
         metrics["design/reward"] = float(np.mean(list(rewards.values())))
     if estimates:
         metrics["design/regret"] = float(np.mean([item.regret for item in estimates.values()]))
-        metrics["design/regret_standard_error"] = float(
-            np.mean([item.standard_error for item in estimates.values()])
-        )
+        spreads = [item.standard_error for item in estimates.values() if item.num_pairs > 1]
+        if spreads:
+            metrics["design/regret_standard_error"] = float(np.mean(spreads))
         in_band = [0.2 <= item.win_rate <= 0.8 for item in estimates.values()]
         metrics["design/learnable_rate"] = float(np.mean(in_band))
     return metrics

@@ -10,18 +10,23 @@ both. What is built once for a run travels in `Machinery`.
 import asyncio
 import contextlib
 import dataclasses
+import functools
 import random
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+from jax.sharding import Mesh
 
 from spade_jax.config import Config
+from spade_jax.environments.fingerprint import fingerprint
 from spade_jax.environments.validation import validate
 from spade_jax.errors import ContextOverflow
 from spade_jax.grounding.corpus import Corpus
 from spade_jax.memory.environment_memory import EnvironmentMemory
+from spade_jax.model.architecture import Architecture
+from spade_jax.model.transformer import Params
 from spade_jax.rl.advantage import group_advantages
 from spade_jax.rl.designer_reward import designer_advantages, designer_reward
 from spade_jax.rl.packing import pack
@@ -39,6 +44,7 @@ from spade_jax.training.update import Updater
 from spade_jax.types import (
     Design,
     DesignContext,
+    EnvironmentSource,
     MemoryRecord,
     RegretEstimate,
     TrainingSequence,
@@ -66,18 +72,24 @@ class Machinery:
     """What is built once for a run.
 
     Attributes:
-      held_out: fingerprints of environments that no training may see.
+      held_out: environments that no training may see.
       reference_params: the warm-started policy where the loss has a KL term, else None.
     """
 
     config: Config
+    architecture: Architecture
+    mesh: Mesh
     tokenizer: Tokenizer
     engine: Engine
     sandbox: SandboxPool
     updater: Updater
     corpus: Corpus | None
-    held_out: frozenset[str]
-    reference_params: Any = None
+    held_out: list[EnvironmentSource]
+    reference_params: Params | None = None
+
+    @functools.cached_property
+    def held_out_fingerprints(self) -> frozenset[str]:
+        return frozenset(fingerprint(source.code) for source in self.held_out)
 
     async def play(
         self, plans: Sequence[EpisodePlan], *, advance: Callable[[], None] = lambda: None
@@ -222,9 +234,7 @@ def active_skills(skills: Sequence[str], per_cycle: int, cycle: int) -> list[str
     return [skills[(cycle * per_cycle + offset) % len(skills)] for offset in range(per_cycle)]
 
 
-def _recall(
-    memory: EnvironmentMemory, skill: str, rng: random.Random, config: Config
-) -> dict[str, Any]:
+def _recall(memory: EnvironmentMemory, skill: str, rng: random.Random, config: Config) -> dict[str, Any]:
     if not config.memory.enabled:
         return {}
     return {
@@ -233,9 +243,7 @@ def _recall(
     }
 
 
-async def propose(
-    machinery: Machinery, contexts: Sequence[DesignContext], cycle: int
-) -> list[Design]:
+async def propose(machinery: Machinery, contexts: Sequence[DesignContext], cycle: int) -> list[Design]:
     """One sampled reply for each context, validated in the sandbox."""
     config, tokenizer = machinery.config, machinery.tokenizer
 
@@ -255,15 +263,16 @@ async def propose(
             return reply, session.stream(config.designer.temperature)
 
     with contextlib.ExitStack() as stack:
-        sessions = [
-            stack.enter_context(machinery.engine.session((index,))) for index in range(len(contexts))
-        ]
+        sessions = [stack.enter_context(machinery.engine.session((index,))) for index in range(len(contexts))]
         replies = await asyncio.gather(*map(write, range(len(contexts)), contexts, sessions))
 
     reports = await asyncio.gather(
         *(
             validate(
-                context.environment_id, reply, sandbox=machinery.sandbox, held_out=machinery.held_out
+                context.environment_id,
+                reply,
+                sandbox=machinery.sandbox,
+                held_out=machinery.held_out_fingerprints,
             )
             for context, (reply, _) in zip(contexts, replies, strict=True)
         )
@@ -319,9 +328,7 @@ def reward_designs(
     return rewards
 
 
-def designer_sequences(
-    designs: Sequence[Design], rewards: dict[str, float]
-) -> list[TrainingSequence]:
+def designer_sequences(designs: Sequence[Design], rewards: dict[str, float]) -> list[TrainingSequence]:
     """Rewarded designs with advantages centred within their skill."""
     rewarded = [design for design in designs if design.context.environment_id in rewards]
     advantages = designer_advantages(

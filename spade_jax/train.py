@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import functools
 import time
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +18,14 @@ import jax
 
 from spade_jax.config import Config, to_dict
 from spade_jax.cycle import CycleRecord, Machinery, SelfPlayState, run_cycle
-from spade_jax.evaluation.held_out import held_out_environments, held_out_fingerprints
+from spade_jax.evaluation.held_out import held_out_environments
 from spade_jax.evaluation.solve_rate import evaluate
 from spade_jax.grounding.corpus import Corpus
 from spade_jax.interruption import StopRequest, listening_for_signals
 from spade_jax.memory.environment_memory import EnvironmentMemory
 from spade_jax.metrics import MetricsWriter, read_rows, summarise
 from spade_jax.model.architecture import Architecture
+from spade_jax.model.transformer import Params
 from spade_jax.reporting import Reporter, cycle_line
 from spade_jax.sampling.engine import Engine
 from spade_jax.sandbox.limits import SandboxLimits
@@ -65,62 +67,38 @@ def train(config: Config, *, workdir: str | Path, allow_changed_config: bool = F
 
 
 async def _run(config: Config, workdir: Workdir, reporter: Reporter, stop: StopRequest) -> bool:
-    started = time.perf_counter()
+    lap = time.perf_counter()
     async with contextlib.AsyncExitStack() as stack:
-        sandbox = await stack.enter_async_context(await start_sandbox(config))
-        corpus = None
-        if config.corpus.path:
-            seed = derive_seed(config.seed, "corpus")
-            corpus = stack.enter_context(Corpus.open(config.corpus.path, seed=seed))
-        mesh = make_mesh(config.mesh)
-        warmed = await warm_start(
-            config, mesh=mesh, sandbox=sandbox, track=lambda steps: stop.checked(reporter.track(steps))
+        machinery, params = await build(
+            config, stack, track=lambda steps: stop.checked(reporter.track(steps))
         )
-        held_out = held_out_environments(config.evaluation.environments)
-        architecture = Architecture.from_config(config.model, warmed.tokenizer.vocab_size)
-        machinery = Machinery(
-            config=config,
-            tokenizer=warmed.tokenizer,
-            engine=Engine(
-                architecture,
-                mesh,
-                num_slots=config.sampling.num_slots,
-                max_context=config.sampling.max_context,
-                decode_steps=config.sampling.decode_steps,
-                pad_id=warmed.tokenizer.pad_id,
-            ),
-            sandbox=sandbox,
-            updater=Updater(architecture, config.update, mesh),
-            corpus=corpus,
-            held_out=held_out_fingerprints(held_out),
-            reference_params=warmed.params if config.update.kl_coefficient > 0 else None,
-        )
-        checkpointer = stack.enter_context(
-            Checkpointer(workdir.checkpoints_dir, keep=config.checkpoint.keep)
-        )
-        train_state, self_play = _restore(machinery, checkpointer, architecture, mesh, warmed.params)
-        del warmed
+        checkpointer = stack.enter_context(Checkpointer(workdir.checkpoints_dir, keep=config.checkpoint.keep))
+        train_state, self_play = restore(machinery, checkpointer, params)
+        del params
+        saved = self_play.cycle
         workdir.discard_from(self_play.cycle)
         writer = stack.enter_context(
             MetricsWriter(workdir.metrics_path, workdir.tensorboard_dir, from_cycle=self_play.cycle)
         )
         reporter.say(
-            f"sandbox {sandbox.level}, {architecture.num_parameters():,} parameters on "
-            f"{mesh.devices.size} device(s), {'resuming at' if self_play.cycle else 'starting with'} "
+            f"sandbox {machinery.sandbox.level}, "
+            f"{machinery.architecture.num_parameters():,} parameters on "
+            f"{machinery.mesh.devices.size} device(s), "
+            f"{'resuming at' if self_play.cycle else 'starting with'} "
             f"cycle {self_play.cycle} of {config.num_cycles} in {workdir.path}"
         )
 
         async def measure() -> dict[str, float]:
             evaluation_started = time.perf_counter()
-            with reporter.bar("evaluation", len(held_out) * config.evaluation.episodes) as bar:
+            num_episodes = len(machinery.held_out) * config.evaluation.episodes
+            with reporter.bar("evaluation", num_episodes) as bar:
                 metrics = await evaluate(
-                    held_out,
+                    machinery.held_out,
                     episodes=config.evaluation.episodes,
                     play=functools.partial(machinery.play, advance=bar.advance),
                 )
             return {**metrics, "seconds/evaluation": time.perf_counter() - evaluation_started}
 
-        lap = started
         with reporter.bar("self-play", config.num_cycles) as bar:
             bar.advance(self_play.cycle)
             while self_play.cycle < config.num_cycles and not stop.requested:
@@ -137,9 +115,11 @@ async def _run(config: Config, workdir: Workdir, reporter: Reporter, stop: StopR
                 writer.write(cycle, metrics)
                 reporter.say(cycle_line(cycle, metrics))
                 bar.advance()
-                last = stop.requested or self_play.cycle == config.num_cycles
-                if last or self_play.cycle % config.checkpoint.every == 0:
+                if self_play.cycle % config.checkpoint.every == 0:
                     checkpointer.save(self_play.cycle, train_state, _to_json(self_play))
+                    saved = self_play.cycle
+        if saved < self_play.cycle:
+            checkpointer.save(self_play.cycle, train_state, _to_json(self_play))
         checkpointer.wait()
         if self_play.cycle < config.num_cycles:
             reporter.say(
@@ -155,6 +135,46 @@ async def _run(config: Config, workdir: Workdir, reporter: Reporter, stop: StopR
         workdir.write_summary(summary)
         reporter.summary(summary)
         return True
+
+
+async def build(
+    config: Config, stack: contextlib.AsyncExitStack, *, track: Callable[[Sequence], Iterable]
+) -> tuple[Machinery, Params]:
+    """What a run needs once, and the warm-started policy.
+
+    Args:
+      stack: closes what has to be closed.
+      track: wraps the supervised steps of the warm start, to show progress.
+    """
+    # Its fork servers are started before the device, whose threads they must not inherit.
+    sandbox = await stack.enter_async_context(await start_sandbox(config))
+    corpus = None
+    if config.corpus.path:
+        seed = derive_seed(config.seed, "corpus")
+        corpus = stack.enter_context(Corpus.open(config.corpus.path, seed=seed))
+    mesh = make_mesh(config.mesh)
+    warmed = await warm_start(config, mesh=mesh, sandbox=sandbox, track=track)
+    architecture = Architecture.from_config(config.model, warmed.tokenizer.vocab_size)
+    machinery = Machinery(
+        config=config,
+        architecture=architecture,
+        mesh=mesh,
+        tokenizer=warmed.tokenizer,
+        engine=Engine(
+            architecture,
+            mesh,
+            num_slots=config.sampling.num_slots,
+            max_context=config.sampling.max_context,
+            decode_steps=config.sampling.decode_steps,
+            pad_id=warmed.tokenizer.pad_id,
+        ),
+        sandbox=sandbox,
+        updater=Updater(architecture, config.update, mesh),
+        corpus=corpus,
+        held_out=held_out_environments(config.evaluation.environments),
+        reference_params=warmed.params if config.update.kl_coefficient > 0 else None,
+    )
+    return machinery, warmed.params
 
 
 async def start_sandbox(config: Config) -> SandboxPool:
@@ -186,14 +206,14 @@ def write_record(workdir: Workdir, record: CycleRecord, cycle: int) -> None:
     workdir.write_episodes(record.trajectories, cycle=cycle)
 
 
-def _restore(
-    machinery: Machinery, checkpointer: Checkpointer, architecture: Architecture, mesh: Any, params: Any
+def restore(
+    machinery: Machinery, checkpointer: Checkpointer, params: Params
 ) -> tuple[TrainState, SelfPlayState]:
-    """Both states from the newest usable checkpoint, or those of a run that starts."""
-    optimizer = machinery.updater.optimizer
-    restored = checkpointer.restore_latest(abstract_state(architecture, optimizer, mesh))
+    """Both states from the newest usable checkpoint, or those of a run that starts from `params`."""
+    parts = machinery.architecture, machinery.updater.optimizer, machinery.mesh
+    restored = checkpointer.restore_latest(abstract_state(*parts))
     if restored is None:
-        return state_from_params(architecture, optimizer, mesh, params=params), SelfPlayState(
+        return state_from_params(*parts, params=params), SelfPlayState(
             cycle=0,
             memory=EnvironmentMemory(records=(), capacity=machinery.config.memory.capacity),
             corpus=machinery.corpus.state() if machinery.corpus is not None else None,

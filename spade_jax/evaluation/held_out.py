@@ -8,7 +8,6 @@ programs up to wording.
 
 from collections.abc import Sequence
 
-from spade_jax.environments.fingerprint import fingerprint
 from spade_jax.grounding.builtin import builtin_documents
 from spade_jax.rollout.episode import EpisodePlan
 from spade_jax.seeding import derive_rng, derive_seed
@@ -33,11 +32,6 @@ def held_out_environments(num: int) -> list[EnvironmentSource]:
         name = f"held-out-{index:03d}-{family.name}"
         sources.append(make_source(family, HARD_LEVEL, words, rng, environment_id=name))
     return sources
-
-
-def held_out_fingerprints(sources: Sequence[EnvironmentSource]) -> frozenset[str]:
-    """What `spade_jax.environments.validation` rejects."""
-    return frozenset(fingerprint(source.code) for source in sources)
 
 
 def held_out_plans(sources: Sequence[EnvironmentSource], *, episodes: int) -> list[EpisodePlan]:

@@ -29,25 +29,28 @@ HIGHER_LOWER = Family(
     name="higher_lower",
     skill=SKILL,
     parameters=by_level(
-        "top max_turns",
-        [(3, 2), (4, 3), (5, 3)],
-        [(6, 3), (7, 3)],
-        [(8, 3), (9, 3)],
+        "top rounds max_turns",
+        [(3, 1, 2), (4, 1, 3), (5, 1, 3)],
+        [(6, 1, 3), (7, 1, 3), (5, 2, 6)],
+        [(4, 2, 5), (7, 2, 6), (9, 2, 7)],
     ),
     num_words=1,
     source=program(
         "higher_lower",
-        reset="self.low, self.high, self.secret = 1, self.top, self.rng.randint(1, self.top)",
+        reset="self.guess = self.secret = self.right = 0",
         observe="""
+            if self.guess == self.secret:
+                self.low, self.high, self.secret = 1, self.top, self.rng.randint(1, self.top)
             return f"guess $word: between {self.low} and {self.high}"
         """,
         step="""
-            guess = "0123456789".find(move)
-            if guess < self.secret:
-                self.low = max(self.low, guess + 1)
-            elif guess > self.secret:
-                self.high = min(self.high, guess - 1)
-            won, lost = guess == self.secret, False
+            self.guess = int(move) if move in list("123456789") else 0
+            if self.guess < self.secret:
+                self.low = max(self.low, self.guess + 1)
+            if self.guess > self.secret:
+                self.high = min(self.high, self.guess - 1)
+            self.right += self.guess == self.secret
+            won, lost = self.right == self.rounds, False
         """,
     ),
     hint=lambda parameters, words: "guess the number in the middle between the two",

@@ -92,12 +92,13 @@ TAKE_LAST = Family(
             return f"take {takes} $word: now {self.now}"
         """,
         step="""
+            won = lost = False
             if move in self.takes:
                 self.now -= int(move)
-            won, lost = self.now == 0, self.now < 0
-            if self.now > 0:
-                self.now -= self.now % (self.most + 1) or 1
-                lost = self.now == 0
+                won, lost = self.now == 0, self.now < 0
+                if self.now > 0:
+                    self.now -= self.now % (self.most + 1) or 1
+                    lost = self.now == 0
         """,
     ),
     hint=lambda parameters, words: (

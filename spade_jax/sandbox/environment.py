@@ -8,6 +8,7 @@ after another, but only one at a time.
 import asyncio
 import contextlib
 import os
+import select
 import signal
 import socket
 from collections.abc import Callable
@@ -198,7 +199,7 @@ class SandboxedEnvironment:
             self._loop.remove_reader(self._child.channel)
         self._loop = loop
         if self._hung_up:
-            loop.call_later(_EXIT_GRACE, self._kill)
+            loop.call_later(_EXIT_GRACE, self._kill_if_alive)
         else:
             loop.add_reader(self._child.channel, self._on_readable)
 
@@ -244,7 +245,7 @@ class SandboxedEnvironment:
         if self._child.exit_status is not None:
             self._end_dead()
         else:
-            self._loop.call_later(_EXIT_GRACE, self._kill)
+            self._loop.call_later(_EXIT_GRACE, self._kill_if_alive)
 
     def _on_child_end(self) -> None:
         if self._child.server_died:
@@ -278,11 +279,15 @@ class SandboxedEnvironment:
             return
         self.end("timeout", f"no answer within {timeout:g} s")
 
-    def _kill(self) -> None:
-        if not self._killed:
+    def _kill_if_alive(self) -> None:
+        """After the grace: a child that hung up and still runs is killed, and it is known that we did."""
+        if self._failure is None and not _has_exited(self._child.pidfd):
             self._killed = True
-            with contextlib.suppress(ProcessLookupError):
-                signal.pidfd_send_signal(self._child.pidfd, signal.SIGKILL)
+            self._kill()
+
+    def _kill(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self._child.pidfd, signal.SIGKILL)
 
     def _raise_if_ended(self) -> None:
         if self._failure is not None:
@@ -296,6 +301,12 @@ class SandboxedEnvironment:
     def _fail(self, kind: str, detail: str) -> NoReturn:
         self.end(kind, detail)
         raise self._error()
+
+
+def _has_exited(pidfd: int) -> bool:
+    poll = select.poll()
+    poll.register(pidfd, select.POLLIN)
+    return bool(poll.poll(0))
 
 
 def _starved_cpu_seconds(pidfd: int) -> float | None:

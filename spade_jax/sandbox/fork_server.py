@@ -135,17 +135,13 @@ class ForkServer:
             self._waiters.pop(spawn_id, None)
 
     async def close(self) -> str:
-        """Ends the server and its children.
+        """Ends the server and its children. May be called again.
 
         Returns:
           what the server printed before it was ready, which is empty unless it failed.
         """
         self._end("the sandbox pool was closed")
-        self._process.kill()
-        loop = asyncio.get_running_loop()
-        _, printed = await loop.run_in_executor(_spawner, self._process.communicate)
-        lines = printed.decode(errors="replace").strip().splitlines()
-        return lines[-1] if lines else ""
+        return await asyncio.get_running_loop().run_in_executor(_spawner, _finish, self._process)
 
     async def _send(self, message: dict[str, Any], passed: socket.socket) -> None:
         data = json.dumps(message).encode()
@@ -241,6 +237,18 @@ def _launch(limits: SandboxLimits, level: str, control: socket.socket) -> subpro
         pass_fds=[control.fileno()],
         start_new_session=True,
     )
+
+
+def _finish(process: subprocess.Popen[bytes]) -> str:
+    """Kills and reaps a server; returns the last line of what it printed."""
+    process.kill()
+    process.wait()
+    assert process.stderr is not None
+    if process.stderr.closed:
+        return ""
+    with process.stderr as printed:
+        lines = printed.read().decode(errors="replace").strip().splitlines()
+    return lines[-1] if lines else ""
 
 
 def _jail(packages: list[str], variables: dict[str, str]) -> list[str]:

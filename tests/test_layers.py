@@ -13,5 +13,5 @@ def test_every_import_goes_down_the_layers(monkeypatch):
     monkeypatch.chdir(CHECKOUT)
     output = io.StringIO()
     with contextlib.redirect_stdout(output):
-        status = cli.lint_imports(config_filename="pyproject.toml", no_cache=True)
+        status = cli.lint_imports(config_filename="pyproject.toml", no_cache=True, no_logo=True)
     assert status == cli.EXIT_STATUS_SUCCESS, output.getvalue()

@@ -35,7 +35,7 @@ REACH_GOAL = Family(
     skill=SKILL,
     parameters=by_level(
         "low mid high rounds max_turns",
-        [(1, 3, 5, 1, 3), (1, 2, 5, 1, 3)],
+        [(1, 3, 5, 1, 3), (1, 3, 6, 1, 3), (1, 4, 6, 1, 4)],
         [(1, 3, 5, 2, 5), (1, 2, 5, 2, 5)],
         [(1, 4, 6, 2, 5), (1, 3, 6, 3, 8)],
     ),

@@ -86,7 +86,7 @@ TRADE = Family(
     skill=SKILL,
     parameters=by_level(
         "gain max_turns",
-        [(3, 8), (3, 9), (2, 7)],
+        [(3, 7), (3, 8), (3, 9)],
         [(4, 8), (4, 9)],
         [(5, 8), (5, 9)],
     ),

@@ -111,7 +111,7 @@ MATCH_ROW = Family(
     skill=SKILL,
     parameters=by_level(
         "options flips max_turns",
-        [(3, 2, 2), (3, 2, 3), (4, 1, 1)],
+        [(3, 2, 2), (3, 2, 3)],
         [(4, 2, 3), (4, 2, 2), (3, 3, 3)],
         [(4, 3, 3), (4, 4, 4)],
     ),

@@ -1,0 +1,96 @@
+"""What grounding does to the designer: distinct environments with documents and without.
+
+    python benchmarks/grounding.py --config=configs/tiny_games.py --workdir=runs/quickstart
+
+Asks the policy of a run (its newest checkpoint; without --workdir, the warm start) for designs twice,
+once with a document in each prompt and once without, everything else equal, and counts the valid and
+the distinct ones: programs that differ, and programs that differ beyond layout and names in strings.
+With documents, also how many programs name a noun of their own document, against a noun of another
+prompt's document as the chance level.
+"""
+
+import asyncio
+import contextlib
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+
+from absl import app, flags
+
+from spade_jax import config as config_module
+from spade_jax.cycle import Machinery, SelfPlayState, draw_contexts, propose
+from spade_jax.environments.fingerprint import fingerprint
+from spade_jax.grounding.builtin import nouns_in
+from spade_jax.memory.environment_memory import EnvironmentMemory
+from spade_jax.roles.designer import excerpt
+from spade_jax.train import build, restore
+from spade_jax.training.checkpoint import Checkpointer
+from spade_jax.types import Design
+
+_CONFIG = flags.DEFINE_string("config", "configs/tiny_games.py", "A file with get_config().")
+_WORKDIR = flags.DEFINE_string("workdir", "", "A run's folder; without one, the warm start is asked.")
+_NUM_DESIGNS = flags.DEFINE_integer("num_designs", 384, "Designs in each condition.", lower_bound=1)
+_SET = flags.DEFINE_multi_string("set", [], "section.field=value")
+
+
+def main(_: Sequence[str]) -> None:
+    config = config_module.with_overrides(config_module.load(_CONFIG.value), _SET.value)
+    designs = asyncio.run(_ask(config, _WORKDIR.value))
+    print(f"{'':24}{'valid':>8}{'distinct programs':>20}{'distinct games':>17}")
+    for name, group in designs.items():
+        valid = [design for design in group if design.source is not None]
+        programs = {design.source.code for design in valid}
+        games = {fingerprint(code) for code in programs}
+        print(f"{name:24}{len(valid):>8}{len(programs):>20}{len(games):>17}")
+    own, other = _named(designs["with documents"], config.corpus.excerpt_words)
+    print(
+        f"programs that name a noun of their document: {own:.0%}; of the next prompt's document: {other:.0%}"
+    )
+
+
+async def _ask(config: config_module.Config, workdir: str) -> dict[str, list[Design]]:
+    async with contextlib.AsyncExitStack() as stack:
+        machinery, params = await build(config, stack, track=iter)
+        if workdir:
+            checkpoints = Path(workdir) / "checkpoints"
+            checkpointer = stack.enter_context(Checkpointer(checkpoints, keep=config.checkpoint.keep))
+            state, _ = restore(machinery, checkpointer, params)
+            params = state.params
+        machinery.engine.load_weights(params, version=0)
+        return {
+            "with documents": await _designs(machinery),
+            "without": await _designs(dataclasses.replace(machinery, corpus=None)),
+        }
+
+
+async def _designs(machinery: Machinery) -> list[Design]:
+    empty = EnvironmentMemory(records=(), capacity=1)
+    designs: list[Design] = []
+    cycle = 0
+    while len(designs) < _NUM_DESIGNS.value:
+        state = SelfPlayState(cycle=cycle, memory=empty, corpus=None)
+        designs += await propose(machinery, draw_contexts(machinery, state), cycle)
+        cycle += 1
+    return designs[: _NUM_DESIGNS.value]
+
+
+def _named(designs: Sequence[Design], excerpt_words: int) -> tuple[float, float]:
+    """Shares of programs that contain a noun of their own document, and of the next design's."""
+    valid = [design for design in designs if design.source is not None]
+    documents = [excerpt(design.context.document.text, excerpt_words) for design in valid]
+
+    def share(documents: Sequence[str]) -> float:
+        hits = [
+            any(
+                f'"{noun}' in design.source.code or f" {noun}" in design.source.code
+                for noun in nouns_in(text)
+            )
+            for design, text in zip(valid, documents, strict=True)
+        ]
+        return sum(hits) / len(hits) if hits else 0.0
+
+    return share(documents), share([*documents[1:], *documents[:1]])
+
+
+if __name__ == "__main__":
+    app.run(main)

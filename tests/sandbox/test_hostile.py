@@ -11,11 +11,24 @@ Every attack is bounded (forks, bytes, seconds), so that a lost lock cannot hurt
 
 import asyncio
 import dataclasses
+import json
+import os
+import pathlib
 import platform
+import shutil
+import subprocess
+import sys
+import types
 
 import pytest
 
 from spade_jax.errors import EnvironmentFailure, HostFault
+from spade_jax.sandbox import fork_server, protocol
+from spade_jax.sandbox.limits import SandboxLimits
+from spade_jax.sandbox.pool import SandboxPool
+from spade_jax.sandbox.protocol import Reset, Step
+from spade_jax.types import FAILURE_KINDS
+from tests.sandbox.conftest import CANARY, Bench
 
 SIBLING = """
 class SiblingEnv:
@@ -204,7 +217,7 @@ def attack():
     raw("memfd", 319, "b'spare'", 0),
     raw("sysv_shared_memory", 29, 0, 4096, 0o1600),
     raw("posix_queue", 240, "b'spade'", 0o102, 0o600, 0),
-    refused("locked_memory", "def attack():\n    return call(149, 0, 4096)\n"),
+    raw("locked_memory", 149, 0, 4096),
 ]  # fmt: skip
 
 READS_OR_WRITES = [
@@ -252,7 +265,7 @@ def attack():
     refused("metadata_service", """
 def attack():
     return socket.socket().connect_ex(("169.254.169.254", 80))
-""", "BREACH"),
+""", "unclear"),
     refused("socket_pair", "def attack():\n    return socket.socketpair()\n"),
     refused("pipe", "def attack():\n    return os.pipe()\n"),
     refused("passes_descriptor", """
@@ -349,11 +362,11 @@ def attack():
 def attack():
     return resource.prlimit(os.getppid(), resource.RLIMIT_NOFILE)
 """),
-    refused("late_import", "def attack():\n    import sqlite3\n    return 'imported'\n"),
+    refused("late_import", "def attack():\n    import sqlite3\n    return 'imported'\n", "unclear"),
 ]  # fmt: skip
 
 KEEPERS = [
-    refused("kills_parent", "def attack():\n    os.kill(os.getppid(), 9)\n    return 'sent'\n", "host_fault"),
+    refused("kills_parent", "def attack():\n    os.kill(os.getppid(), 9)\n    return 'sent'\n"),
     refused("kills_group", "def attack():\n    os.kill(0, 0)\n    return 'sent'\n"),
     refused("kills_everything", "def attack():\n    os.kill(-1, 0)\n    return 'sent'\n"),
     refused("stops_parent", """
@@ -544,6 +557,8 @@ def attack():
 
 ATTACKS = [*NEVER_ENDS, *EATS, *READS_OR_WRITES, *TALKS, *ESCAPES, *KEEPERS, *LIES, *DIES]
 
+HARMFUL = [attack for attack in ATTACKS if attack.breach != "unclear"]
+
 AT_LOAD = [
     ("loop_at_import", "while True: pass", "timeout"),
     ("exit_at_import", "import os\nos._exit(7)", "died"),
@@ -635,3 +650,89 @@ def test_attack(outcomes, attack):
 @pytest.mark.parametrize(("name", "kind"), [(name, kind) for name, _, kind in AT_LOAD])
 def test_attack_while_loading(outcomes, name, kind):
     assert outcomes[name][0] == kind, outcomes[name][1]
+
+
+def launch_unprotected(folder):
+    """Starts a fork server that locks nothing, in a jail that can be thrown away."""
+
+    def launch(limits, level, control):
+        packages = sorted({str(fork_server._package_folder(name)) for name in ("numpy", "msgspec")})
+        settings = {"level": "L1", "control": control.fileno(), "parent": 0, "packages": packages}
+        jail = [shutil.which("bwrap"), "--ro-bind", "/", "/", "--bind", str(folder), str(folder)]
+        jail += ["--dev", "/dev", "--proc", "/proc", "--unshare-pid", "--unshare-ipc", "--cap-add", "ALL"]
+        script = pathlib.Path(__file__).with_name("unprotected.py")
+        inside = [os.path.realpath(sys.executable), "-S", "-B", str(script), str(fork_server._FOLDER)]
+        return subprocess.Popen(
+            [*jail, "--die-with-parent", *inside, json.dumps({**settings, "memory_mb": 0})],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            pass_fds=[control.fileno()],
+            start_new_session=True,
+        )
+
+    return launch
+
+
+def believe(body, request):
+    """A host that believes what it is told."""
+    blank = {"observation": "", "reward": 0.0, "terminated": False, "truncated": False, "info": {}}
+    reply = {**blank, "max_turns": None, **json.loads(body)}
+    if reply.get("failure") in FAILURE_KINDS:
+        raise EnvironmentFailure(reply["failure"], str(reply.get("detail", "")))
+    return types.SimpleNamespace(**reply)
+
+
+@pytest.fixture(scope="module")
+def unprotected_outcomes(tmp_path_factory) -> dict[str, str]:
+    """What comes of each attack with nothing in its way."""
+    if shutil.which("bwrap") is None:
+        pytest.skip("the throwaway jail needs bubblewrap (apt-get install bubblewrap)")
+    if os.geteuid() != 0:
+        pytest.skip("only root can show what root could do")
+    folder = tmp_path_factory.mktemp("unprotected")
+    bench = Bench(folder)
+    outcomes = {}
+
+    async def run(attack):
+        limits = SandboxLimits(step_timeout=60, load_timeout=60, max_observation_bytes=2**40)
+        async with SandboxPool(
+            limits, "L1", [await fork_server.ForkServer.start(limits, level="L1")]
+        ) as pool:
+            patience = 1.5 if attack.breach == "hangs" else 60
+            kind, text = await outcome_of(pool, bench.fill_in(attack.source), patience=patience)
+            outcomes[attack.name] = "BREACH" if text.startswith("BREACH") else kind.replace("ok", "accepted")
+
+    async def run_all():
+        few_at_once = asyncio.Semaphore(4)
+
+        async def limited(attack):
+            async with few_at_once:
+                await run(attack)
+
+        await asyncio.gather(*(limited(attack) for attack in HARMFUL))
+
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setenv("SPADE_CANARY", CANARY)
+        monkeypatch.setattr(fork_server, "_launch", launch_unprotected(folder))
+        monkeypatch.setattr(protocol, "decode_reply", believe)
+        monkeypatch.setattr(protocol, "check_max_turns", lambda reply: None)
+        monkeypatch.setattr(protocol, "check_reset", lambda reply, _: Reset(reply.observation, {}))
+        monkeypatch.setattr(
+            protocol,
+            "check_step",
+            lambda r, _: Step(str(r.observation), r.reward, r.terminated, r.truncated, r.info),
+        )
+        bench.run(run_all())
+    assert {"file written", "tcp", "udp", "abstract"} <= set(bench.traces())
+    bench.loop.close()
+    return outcomes
+
+
+@on_x86
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "attack", [a for a in ATTACKS if a.breach != "unclear"], ids=lambda attack: attack.name
+)
+def test_breaches_without_protection(unprotected_outcomes, attack):
+    assert unprotected_outcomes[attack.name] == attack.breach

@@ -462,7 +462,7 @@ class Text(str):
 def attack():
     return Text("x" * 70000), 0.0, False, False, {}
 """, ("invalid_output",), "unclear"),
-    Attack("huge_output", "def attack():\n    return 'x' * (50 * 2**20), 0.0, False, False, {}\n",
+    Attack("huge_output", "def attack():\n    return 'x' * (8 * 2**20), 0.0, False, False, {}\n",
            ("invalid_output",), "accepted"),
     forged("raw_nan", "frame(forge(reward=float('nan')))"),
     forged("raw_infinity", "frame(forge(reward=float('inf')))"),

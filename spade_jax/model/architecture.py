@@ -35,7 +35,7 @@ class Architecture:
     param_dtype: str = "float32"
     activation_dtype: str = "float32"
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.num_heads % self.num_kv_heads:
             raise ConfigError(
                 f"model.num_kv_heads={self.num_kv_heads} does not divide "

@@ -58,7 +58,7 @@ def attention_mask(
       bool [B, T, S].
     """
     mask = key_positions[:, None, :] <= query_positions[:, :, None]
-    if query_segments is not None:
+    if query_segments is not None and key_segments is not None:
         mask &= key_segments[:, None, :] == query_segments[:, :, None]
     return mask
 

@@ -15,7 +15,9 @@ from spade_jax.model.architecture import Architecture
 from spade_jax.model.attention import rotate
 
 
-def _kernel(rngs: nnx.Rngs, shape: tuple[int, ...], axes: tuple[str, ...], *, std: float, dtype: DTypeLike):
+def _kernel(
+    rngs: nnx.Rngs, shape: tuple[int, ...], axes: tuple[str, ...], *, std: float, dtype: DTypeLike
+) -> nnx.Param:
     values = std * jax.random.truncated_normal(rngs.params(), -2.0, 2.0, shape, jnp.float32)
     return nnx.Param(values.astype(dtype), axes=axes)
 
@@ -77,10 +79,10 @@ class Block(nnx.Module):
         # Each block adds twice to the residual stream; this keeps its variance near 1 at any depth.
         residual = (2 * architecture.num_layers) ** -0.5
 
-        def kernel(shape, axes, std):
+        def kernel(shape: tuple[int, ...], axes: tuple[str, ...], std: float) -> nnx.Param:
             return _kernel(rngs, shape, axes, std=std, dtype=dtype)
 
-        def norm(size):
+        def norm(size: int) -> RMSNorm:
             return RMSNorm(size, epsilon=architecture.norm_epsilon, dtype=dtype)
 
         self.activation_dtype = architecture.activation_dtype

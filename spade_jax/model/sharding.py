@@ -11,7 +11,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from spade_jax.errors import MeshError
 from spade_jax.model.architecture import Architecture
-from spade_jax.model.transformer import Cache, Params, logical_axes
+from spade_jax.model.transformer import Params, logical_axes
 
 RULES: dict[str, str | tuple[str, ...] | None] = {
     "layers": None,
@@ -53,8 +53,8 @@ def param_shardings(architecture: Architecture, mesh: Mesh) -> Params:
     return jax.tree.map(lambda spec: NamedSharding(mesh, spec), param_specs(architecture))
 
 
-def cache_shardings(mesh: Mesh, *, num_slots: int) -> Cache:
-    """The shardings of a cache: slots over data and fsdp, heads over tensor.
+def cache_sharding(mesh: Mesh, *, num_slots: int) -> NamedSharding:
+    """Of both arrays of a cache: slots over data and fsdp, heads over tensor.
 
     Raises:
       MeshError: where data and fsdp together do not divide the slots.
@@ -65,8 +65,7 @@ def cache_shardings(mesh: Mesh, *, num_slots: int) -> Cache:
             f"sampling.num_slots={num_slots} cannot be spread over mesh.data x mesh.fsdp = {shards} "
             f"shards; use a multiple of {shards}, such as {-(-num_slots // shards) * shards}"
         )
-    sharding = NamedSharding(mesh, _spec(_CACHE_AXES))
-    return Cache(keys=sharding, values=sharding)
+    return NamedSharding(mesh, _spec(_CACHE_AXES))
 
 
 def _spec(axes: tuple[str, ...]) -> PartitionSpec:

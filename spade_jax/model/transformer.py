@@ -190,7 +190,7 @@ def unembed(params: Params, architecture: Architecture, hidden: jax.Array) -> ja
     return _merge(params, architecture, "embedder").decode(hidden)
 
 
-def _merge(params: Params, architecture: Architecture, part: str) -> nnx.Module:
+def _merge(params: Params, architecture: Architecture, part: str) -> Any:
     return nnx.merge(_definitions(architecture)[part], params[part])
 
 

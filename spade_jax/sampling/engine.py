@@ -17,9 +17,10 @@ import asyncio
 import collections
 import dataclasses
 import functools
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Literal
+from typing import Any, Literal
 
 import jax
 import numpy as np
@@ -27,13 +28,14 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from spade_jax.errors import ContextOverflow
 from spade_jax.model.architecture import Architecture
-from spade_jax.model.sharding import cache_shardings
-from spade_jax.model.transformer import Params, init_cache
+from spade_jax.model.sharding import cache_sharding
+from spade_jax.model.transformer import Cache, Params, init_cache
 from spade_jax.sampling.methods import MAX_STOP_IDS, RowSampling, SamplingParams
 from spade_jax.sampling.programs import DecodeInputs, PrefillInputs, Sampled, decode, prefill
 from spade_jax.types import TokenStream
 
 Key = tuple[int, ...]
+Drawn = tuple[list[int], list[float]]  # the tokens of one row, -1 after its end, and their log-probs
 
 # Prompts are prefilled in pieces of this length, as many in one call as one of these counts. Short
 # pieces waste little on the ten tokens of a typical turn; a long prompt takes many of them at once.
@@ -139,11 +141,12 @@ class Session:
     async def generate(self, new_ids: Sequence[int], params: SamplingParams) -> Completion:
         """Appends new ids to the context and samples a reply, which is appended too.
 
-        Cancelling it closes the session.
+        Whatever interrupts it, a failure or being cancelled, closes the session.
 
         Raises:
           ContextOverflow: the context with the new ids leaves no room for a reply; nothing changed.
           RuntimeError: the session is closed, or is already waiting for a reply.
+          FloatingPointError: the weights give log-probs that are not finite.
         """
         if self._closed or self._request is not None:
             state = "is closed" if self._closed else "already waits for a reply"
@@ -223,12 +226,13 @@ class Engine:
         self._wave: asyncio.Task[None] | None = None
 
         self._replicated = NamedSharding(mesh, PartitionSpec())
-        shardings = cache_shardings(mesh, num_slots=num_slots)
+        placement = cache_sharding(mesh, num_slots=num_slots)
         make_cache = functools.partial(init_cache, architecture, num_slots=num_slots, max_context=max_context)
-        self._cache = jax.jit(make_cache, out_shardings=shardings)()
+        self._make_cache = jax.jit(make_cache, out_shardings=placement)
+        self._cache = self._make_cache()
 
-        def compiled(program):
-            return jax.jit(program, donate_argnums=1, out_shardings=(shardings, self._replicated))
+        def compiled(program: Callable[..., tuple[Cache, Sampled]]) -> Any:
+            return jax.jit(program, donate_argnums=1, out_shardings=(placement, self._replicated))
 
         self._prefill = compiled(functools.partial(prefill, architecture=architecture))
         self._decode = compiled(functools.partial(decode, architecture=architecture, num_steps=decode_steps))
@@ -265,9 +269,14 @@ class Engine:
     def warm_up(self) -> None:
         """Compiles every program that sampling may need; needs weights."""
         for count in _PIECE_COUNTS:
-            self._run_prefill([], [], count)
+            self._run_prefill([], count)
         for count in self._row_counts:
             self._run_decode([], count)
+
+    def _clear_cache(self) -> None:
+        self._cache = self._make_cache()
+        for session in self._sessions.values():
+            session._num_cached = 0
 
     # Scheduling. Runs in the event loop; only the device programs run in a thread.
 
@@ -283,22 +292,25 @@ class Engine:
         if not requests or len(requests) < len(pending):
             return
         self._wave = asyncio.get_running_loop().create_task(self._run_wave(requests))
-        self._wave.add_done_callback(functools.partial(self._end_wave, requests))
 
-    def _end_wave(self, requests: list[_Request], wave: asyncio.Task[None]) -> None:
-        self._wave = None
-        for slot, session in enumerate(self._slots):
-            if session is not None and session._closed:
-                self._slots[slot] = None
-        # Whatever ended the wave early, nobody is left waiting for it.
-        error = None if wave.cancelled() else wave.exception()
-        for request in requests:
-            if not request.future.done():
-                if error is None:
-                    request.future.cancel()
-                else:
+    async def _run_wave(self, requests: list[_Request]) -> None:
+        try:
+            await self._serve(requests)
+        except Exception as error:
+            # The cache may be lost with the failed call, or hold numbers that are not finite.
+            self._clear_cache()
+            for request in requests:
+                if not request.future.done():
                     request.future.set_exception(error)
-        self._start_wave()
+        finally:
+            # Whatever ended the wave, nobody is left waiting for it.
+            for request in requests:
+                request.future.cancel()
+            for slot, session in enumerate(self._slots):
+                if session is not None and session._closed:
+                    self._slots[slot] = None
+            self._wave = None
+            self._start_wave_soon()
 
     def _close(self, session: Session) -> None:
         del self._sessions[session.key]
@@ -310,7 +322,7 @@ class Engine:
             if any(other._request is not None for other in self._sessions.values()):
                 self._start_wave_soon()
 
-    async def _run_wave(self, requests: list[_Request]) -> None:
+    async def _serve(self, requests: list[_Request]) -> None:
         if self._params is None:
             raise RuntimeError("the engine has no weights; call load_weights first")
         # Those that are still in the cache come first, before any of them could be evicted.
@@ -320,13 +332,11 @@ class Engine:
         while waiting or running:
             admitted = self._admit(waiting, running)
             if admitted:
-                sampled = await asyncio.to_thread(self._prefill_prompts, admitted)
-                self._record(admitted, sampled)
+                self._record(admitted, await asyncio.to_thread(self._prefill_prompts, admitted))
                 running += admitted
                 running = self._answer(running)
             if running:
-                sampled = await asyncio.to_thread(self._decode_chunk, running)
-                self._record(running, sampled)
+                self._record(running, await asyncio.to_thread(self._decode_chunk, running))
                 running = self._answer(running)
 
     def _admit(self, waiting: collections.deque[_Request], running: list[_Request]) -> list[_Request]:
@@ -358,13 +368,16 @@ class Engine:
                 idle.append((owner.key, slot))
         return min(idle)[1] if idle else None
 
-    def _record(self, requests: list[_Request], sampled: Sampled) -> None:
-        for request, tokens, logprobs in zip(
-            requests, sampled.tokens.tolist(), sampled.logprobs.tolist(), strict=False
-        ):
+    def _record(self, requests: list[_Request], rows: list[Drawn]) -> None:
+        for request, (tokens, logprobs) in zip(requests, rows, strict=True):
             num_new = sum(token >= 0 for token in tokens)
             request.tokens += tokens[:num_new]
             request.logprobs += logprobs[:num_new]
+            if not all(map(math.isfinite, logprobs)):
+                raise FloatingPointError(
+                    f"weights version {self.weights_version} give log-probs that are not finite in session "
+                    f"{request.session.key}; look for NaN in the params of the last update"
+                )
 
     def _answer(self, running: list[_Request]) -> list[_Request]:
         """Resolves finished requests, drops abandoned ones and returns the others."""
@@ -390,71 +403,68 @@ class Engine:
 
     # Device work. Reads the scheduler's state and changes only the cache.
 
-    def _prefill_prompts(self, requests: list[_Request]) -> Sampled:
+    def _prefill_prompts(self, requests: list[_Request]) -> list[Drawn]:
         """Prefills what is not in the cache yet of each request and samples its first token."""
         pieces = [
-            (index, start)
-            for index, request in enumerate(requests)
+            (request, start)
+            for request in requests
             for start in range(request.session._num_cached, request.session.num_tokens, _PIECE_LENGTH)
         ]
-        outputs = []
+        calls = []
         while pieces:
             count = _piece_count(len(pieces))
-            outputs.append(self._run_prefill(requests, pieces[:count], count))
+            calls.append(self._run_prefill(pieces[:count], count))
             pieces = pieces[count:]
-        fetched = jax.device_get([sampled for sampled, _ in outputs])
-        ended = [ended for _, ended in outputs]
-        return Sampled(
-            tokens=np.concatenate([part.tokens[:n] for part, n in zip(fetched, ended, strict=True)]),
-            logprobs=np.concatenate([part.logprobs[:n] for part, n in zip(fetched, ended, strict=True)]),
-        )
+        # All calls are under way before the first result is waited for.
+        return [row for sampled, num_rows in calls for row in _fetch(sampled, num_rows)]
 
-    def _run_prefill(
-        self, requests: list[_Request], pieces: list[tuple[int, int]], count: int
-    ) -> tuple[Sampled, int]:
-        """Dispatches one prefill call; returns its results and how many prompts end in it."""
+    def _run_prefill(self, pieces: list[tuple[_Request, int]], count: int) -> tuple[Sampled, int]:
+        """Dispatches one call; returns what it samples and for how many prompts, those that end in it."""
         tokens = np.full((count, _PIECE_LENGTH), self._pad_id, np.int32)
         positions = np.full((count, _PIECE_LENGTH), self._cache.max_context, np.int32)
         slots = np.zeros(count, np.int32)
-        last = []
-        ending = []
-        for piece, (index, start) in enumerate(pieces):
-            session = requests[index].session
+        ending, last = [], []
+        for index, (request, start) in enumerate(pieces):
+            session = request.session
             new = session._tokens[start : start + _PIECE_LENGTH]
-            tokens[piece, : len(new)] = new
-            positions[piece, : len(new)] = range(start, start + len(new))
-            slots[piece] = session._slot
+            tokens[index, : len(new)] = new
+            positions[index, : len(new)] = range(start, start + len(new))
+            slots[index] = session._slot or 0
             if start + len(new) == session.num_tokens:
-                last.append(piece * _PIECE_LENGTH + len(new) - 1)
-                ending.append(requests[index])
+                ending.append(request)
+                last.append(index * _PIECE_LENGTH + len(new) - 1)
         num_rows = min(count, self.num_slots)
-        inputs = PrefillInputs(
-            tokens=tokens,
-            positions=positions,
-            slots=slots,
-            last=_filled(last, num_rows),
-            rows=_row_sampling(ending, num_rows),
-        )
-        self._cache, sampled = self._prefill(self._params, self._cache, self._put(inputs))
+        inputs = {
+            "tokens": tokens,
+            "positions": positions,
+            "slots": slots,
+            "last": _filled(last, num_rows),
+            "rows": _row_sampling(ending, num_rows),
+        }
+        placed = PrefillInputs(**jax.device_put(inputs, self._replicated))
+        self._cache, sampled = self._prefill(self._params, self._cache, placed)
         return sampled, len(ending)
 
-    def _decode_chunk(self, requests: list[_Request]) -> Sampled:
+    def _decode_chunk(self, requests: list[_Request]) -> list[Drawn]:
         count = next(count for count in self._row_counts if count >= len(requests))
-        return jax.device_get(self._run_decode(requests, count))
+        return _fetch(self._run_decode(requests, count), len(requests))
 
     def _run_decode(self, requests: list[_Request], count: int) -> Sampled:
-        inputs = DecodeInputs(
-            tokens=_filled([request.tokens[-1] for request in requests], count),
-            positions=_filled([request.position for request in requests], count),
-            slots=_filled([request.session._slot for request in requests], count),
-            remaining=_filled([request.limit - len(request.tokens) for request in requests], count),
-            rows=_row_sampling(requests, count),
-        )
-        self._cache, sampled = self._decode(self._params, self._cache, self._put(inputs))
+        inputs = {
+            "tokens": _filled([request.tokens[-1] for request in requests], count),
+            "positions": _filled([request.position for request in requests], count),
+            "slots": _filled([request.session._slot or 0 for request in requests], count),
+            "remaining": _filled([request.limit - len(request.tokens) for request in requests], count),
+            "rows": _row_sampling(requests, count),
+        }
+        placed = DecodeInputs(**jax.device_put(inputs, self._replicated))
+        self._cache, sampled = self._decode(self._params, self._cache, placed)
         return sampled
 
-    def _put(self, inputs):
-        return jax.device_put(inputs, self._replicated)
+
+def _fetch(sampled: Sampled, num_rows: int) -> list[Drawn]:
+    tokens, logprobs = jax.device_get(sampled)
+    return list(zip(tokens[:num_rows].tolist(), logprobs[:num_rows].tolist(), strict=True))
 
 
 def _row_counts(num_slots: int, *, multiple: int) -> tuple[int, ...]:
@@ -479,10 +489,11 @@ def _row_sampling(requests: Sequence[_Request], num_rows: int) -> RowSampling:
     params = [request.params for request in requests]
     params += [_NO_SAMPLING] * (num_rows - len(requests))
     stop_ids = [(*p.stop_ids, *(-1,) * (MAX_STOP_IDS - len(p.stop_ids))) for p in params]
-    return RowSampling(
-        seed=np.array([p.seed for p in params], np.int32),
-        temperature=np.array([p.temperature for p in params], np.float32),
-        top_k=np.array([p.top_k for p in params], np.int32),
-        top_p=np.array([p.top_p for p in params], np.float32),
-        stop_ids=np.array(stop_ids, np.int32),
-    )
+    columns: dict[str, Any] = {
+        "seed": np.array([p.seed for p in params], np.int32),
+        "temperature": np.array([p.temperature for p in params], np.float32),
+        "top_k": np.array([p.top_k for p in params], np.int32),
+        "top_p": np.array([p.top_p for p in params], np.float32),
+        "stop_ids": np.array(stop_ids, np.int32),
+    }
+    return RowSampling(**columns)

@@ -37,7 +37,7 @@ class SamplingParams:
     top_k: int = 0
     top_p: float = 1.0
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.max_tokens < 1:
             raise ValueError(f"max_tokens={self.max_tokens}; ask for at least one token")
         if not self.temperature > 0:

@@ -9,7 +9,7 @@ from jax.sharding import AbstractMesh, Mesh
 
 from spade_jax.errors import MeshError
 from spade_jax.model.architecture import Architecture
-from spade_jax.model.sharding import cache_shardings, param_shardings, param_specs
+from spade_jax.model.sharding import cache_sharding, param_shardings, param_specs
 from spade_jax.model.transformer import init_params
 
 AXES = ("data", "fsdp", "tensor")
@@ -49,14 +49,14 @@ def test_an_axis_that_does_not_divide_names_those_that_do(sizes, message):
 
 def test_slots_that_cannot_be_spread_are_refused():
     with pytest.raises(MeshError, match="such as 12"):
-        cache_shardings(AbstractMesh((2, 2, 1), AXES), num_slots=10)
+        cache_sharding(AbstractMesh((2, 2, 1), AXES), num_slots=10)
 
 
 _EIGHT_DEVICES = """
 import jax, jax.numpy as jnp, numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from spade_jax.model.architecture import Architecture
-from spade_jax.model.sharding import cache_shardings, param_shardings
+from spade_jax.model.sharding import cache_sharding, param_shardings
 from spade_jax.model.transformer import forward_with_cache, hidden_states, init_cache, init_params, unembed
 
 architecture = Architecture(
@@ -91,7 +91,7 @@ for sizes in ((1, 4, 2), (2, 2, 2)):
     rows = NamedSharding(mesh, PartitionSpec(("data", "fsdp")))
     found = jax.jit(everything)(
         jax.device_put(params, param_shardings(architecture, mesh)),
-        jax.device_put(cache, cache_shardings(mesh, num_slots=8)),
+        jax.device_put(cache, cache_sharding(mesh, num_slots=8)),
         *jax.device_put((tokens, positions, segment_ids), rows),
         slots,
     )

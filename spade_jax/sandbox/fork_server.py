@@ -23,6 +23,7 @@ from spade_jax.errors import HostFault
 from spade_jax.sandbox.limits import SandboxLimits
 
 _FOLDER = pathlib.Path(__file__).resolve().parent
+_ZYGOTE = _FOLDER / "zygote.py"
 _START_TIMEOUT = 60.0
 _SPAWN_TIMEOUT = 30.0
 _RETRY_SECONDS = 0.001
@@ -217,7 +218,7 @@ def _launch(limits: SandboxLimits, level: str, control: socket.socket) -> subpro
     }
     interpreter = os.path.realpath(sys.executable)
     # No site (-S): the packages' folders are named above. Not -I, which would ignore PYTHONHASHSEED.
-    command = [interpreter, "-s", "-S", "-B", str(_FOLDER / "zygote.py"), json.dumps(settings)]
+    command = [interpreter, "-s", "-S", "-B", str(_ZYGOTE), json.dumps(settings)]
     variables = {
         "PYTHONHASHSEED": "0",
         "OPENBLAS_NUM_THREADS": "1",

@@ -1,0 +1,106 @@
+"""What the roles are told, and that a reply is read as it was written."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from spade_jax.memory.environment_memory import compact
+from spade_jax.roles.agent import action_reply, first_message, next_message
+from spade_jax.roles.designer import design_reply, designer_messages, excerpt, read_design
+from spade_jax.text.extract import ExtractionError, action_for_environment
+from spade_jax.types import DesignContext, Document, EnvironmentSource, MemoryRecord
+
+DOCUMENT = Document(document_id="d7", text="The  fox\nsold a drum,\ttwo bells and one kite near the mill.")
+
+
+def record(name: str, *, win_rate: float) -> MemoryRecord:
+    source = EnvironmentSource(
+        environment_id=name,
+        skill="Spatial Reasoning",
+        code=f"class {name}Env:\n    size = 3\n    def reset(self): pass\n",
+        hint="go",
+    )
+    return MemoryRecord(source=source, win_rate=win_rate, regret=0.25, cycle=1)
+
+
+def context(**fields) -> DesignContext:
+    return DesignContext(
+        **{"environment_id": "e", "skill": "Spatial Reasoning", "document": DOCUMENT} | fields
+    )
+
+
+def test_the_designer_is_told_skill_document_and_memory_a_line_each():
+    good, bad = record("Good", win_rate=0.5), record("Bad", win_rate=1.0)
+    (message,) = designer_messages(context(positives=(good,), negative=bad), excerpt_words=5)
+    assert message.role == "user"
+    assert message.content.splitlines() == [
+        "Skill: Spatial Reasoning",
+        "Document: The fox sold a drum,",
+        f"Good: {compact(good)}",
+        f"Bad: {compact(bad)}",
+        "Design an environment.",
+    ]
+
+
+def test_without_document_and_memory_only_the_skill_is_left():
+    (message,) = designer_messages(context(document=None), excerpt_words=5)
+    assert message.content.splitlines() == ["Skill: Spatial Reasoning", "Design an environment."]
+
+
+@given(text=st.text(), num_words=st.integers(1, 30))
+def test_an_excerpt_is_one_line_of_the_first_words(text, num_words):
+    words = excerpt(text, num_words).split(" ")
+    assert len(words) <= num_words
+    assert words == (text.split()[:num_words] or [""])
+    assert len(excerpt(text, num_words).splitlines()) <= 1
+
+
+def test_a_document_longer_than_a_prompt_stays_outside_it():
+    document = Document(document_id="long", text=" ".join(f"word{number}" for number in range(100_000)))
+    (message,) = designer_messages(context(document=document), excerpt_words=24)
+    assert message.content.split("\n")[1] == "Document: " + " ".join(f"word{number}" for number in range(24))
+
+
+lines = st.lists(st.text(st.characters(exclude_characters="\r\n", exclude_categories=["Cs"])))
+
+
+@settings(max_examples=200)
+@given(body=lines, hint=st.text(st.characters(exclude_characters="\r\n", exclude_categories=["Cs"])))
+def test_a_design_is_read_back_character_by_character(body, hint):
+    code = "".join(f"    {line}\n" for line in ["x = 1", *body])  # indented: no line is a fence
+    if not hint.strip():
+        hint += "go"
+    source = read_design(context(), design_reply(code, hint))
+    assert (source.code, source.hint) == (code, hint.strip())
+    assert (source.environment_id, source.skill, source.document_id) == ("e", "Spatial Reasoning", "d7")
+
+
+def test_a_design_without_grounding_has_no_document():
+    source = read_design(context(document=None), design_reply("x = 1\n", "go"))
+    assert source.document_id == ""
+
+
+@pytest.mark.parametrize("cut", [3, 14, 20, 25])
+def test_a_reply_that_was_cut_off_is_not_completed(cut):
+    reply = design_reply("x = 1\n", "go")
+    assert read_design(context(), reply).code == "x = 1\n"
+    with pytest.raises(ExtractionError):
+        read_design(context(), reply[:cut])
+
+
+def test_the_conditions_differ_in_the_hint_line_alone():
+    plain, hinted = first_message("say 3", hint=None), first_message("say 3", hint="say what it says")
+    assert hinted.role == plain.role == "user"
+    assert hinted.content == plain.content + "\n\nHINT: say what it says"
+    assert "HINT" not in plain.content
+    assert plain.content.endswith("say 3")
+
+
+def test_later_observations_are_passed_on_as_they_are():
+    assert next_message("now 4").content == "now 4"
+    assert next_message("now 4").role == "user"
+
+
+@given(action=st.text(st.characters(exclude_characters="\\{}", exclude_categories=["Cs"])))
+def test_an_action_is_read_back(action):
+    assert action_for_environment(action_reply(action)) == f"\\boxed{{{action.strip()}}}"

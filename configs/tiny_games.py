@@ -21,15 +21,17 @@ from spade_jax.config import (
 def get_config() -> Config:
     """The run that the README's result table reports."""
     return Config(
-        num_cycles=400,
+        num_cycles=300,
         model=ModelConfig(
-            num_layers=4, width=128, num_heads=4, num_kv_heads=2, head_width=32, mlp_width=384
+            num_layers=3, width=128, num_heads=2, num_kv_heads=2, head_width=64, mlp_width=640
         ),
         tokenizer=TokenizerConfig(vocab_size=1280),
         sampling=SamplingConfig(num_slots=192, max_context=256, decode_steps=4),
-        designer=DesignerConfig(environments=12, max_tokens=128),
-        agent=AgentConfig(episodes=8, max_turns=10, max_tokens=8),
-        update=UpdateConfig(row_length=256, rows_per_microbatch=16, learning_rate=1e-3),
-        warm_start=WarmStartConfig(num_steps=400, rows_per_step=16, learning_rate=3e-3),
-        evaluation=EvaluationConfig(every=20, environments=60, episodes=8),
+        designer=DesignerConfig(environments=12, skills_per_cycle=3, max_tokens=96),
+        agent=AgentConfig(episodes=8, max_turns=9, max_tokens=8),
+        update=UpdateConfig(row_length=256, rows_per_microbatch=8, learning_rate=3e-4, warmup_steps=10),
+        warm_start=WarmStartConfig(
+            num_steps=600, rows_per_step=8, learning_rate=3e-3, programs=1500, episodes=12000
+        ),
+        evaluation=EvaluationConfig(every=20, environments=46, episodes=8),
     )

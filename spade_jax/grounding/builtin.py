@@ -11,31 +11,24 @@ import re
 from spade_jax.seeding import derive_rng
 from spade_jax.types import Document
 
-# No noun contains another, so that `noun in text` never finds one word inside another; and none is a
-# word that programs of the warm start use for something else (door, key, goal, trap, house, lever).
+# Few enough that a small model meets each often and learns to copy it. No noun contains another, so
+# that `noun in text` never finds one word inside another; and none is a word that programs of the warm
+# start use for something else (door, key, goal, trap, house, lever).
 _THINGS = tuple(
     """
-    apple axe bean bell belt bolt book brick broom brush bucket button cake candle carrot chain
-    chair cherry clock coat coin comb crate crown doll drum fan fig flag flute fork
-    glove grape hammer harp helmet hook horn jug kettle kite knife knot ladder lamp lemon lens
-    letter marble mask melon mirror mug nail needle olive onion oven paddle peach pear pencil pillow
-    pipe plate plum potato pumpkin quilt radish rake ribbon ring rope rug saddle sail scarf shell shoe
-    shovel sled spade spoon stamp stool stove sword tent tile tomato torch tray turnip vase
-    violin wagon walnut wheel
+    apple axe bell brick broom cake candle carrot chain clock coat coin crown drum fan fig flute
+    hammer harp helmet kettle kite knife lamp lemon mirror needle onion peach plum pumpkin
+    ribbon rope saddle shovel spoon torch violin wagon wheel
     """.split()  # noqa: SIM905
 )
 _ANIMALS = tuple(
     """
-    bear bee bird camel cat cow crab deer dog duck fox frog goat goose heron horse lamb lion lizard mole
-    moth mouse mule otter owl parrot pig pony rabbit raven robin seal sheep spider swan tiger toad
-    turtle wolf zebra
+    bear camel crab duck fox goose horse lion mouse owl robin wolf
     """.split()  # noqa: SIM905
 )
 _PLACES = tuple(
     """
-    attic barn boat bridge cabin canal castle cave cellar chapel dock farm field forest garden harbor
-    hill hut inn island kitchen lake library market meadow mill orchard palace park pier pond river
-    school shed shop stable station temple tower tunnel valley village wharf yard
+    barn bridge castle cave farm harbor inn mill pond stable temple tower
     """.split()  # noqa: SIM905
 )
 

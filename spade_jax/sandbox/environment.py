@@ -198,6 +198,7 @@ class SandboxedEnvironment:
         if self._loop is not None and not self._loop.is_closed():
             self._loop.remove_reader(self._child.channel)
         self._loop = loop
+        self._child.server.watch(loop)
         if self._hung_up:
             loop.call_later(_EXIT_GRACE, self._kill_if_alive)
         else:
@@ -264,7 +265,7 @@ class SandboxedEnvironment:
         elif status == -signal.SIGKILL:
             self.end("host_fault", "the child was killed from outside; the machine may be out of memory")
         else:
-            self.end("died", f"the process was killed by {signal.Signals(-status).name}")
+            self.end("died", f"the process was killed by signal {-status} ({signal.strsignal(-status)})")
 
     def _on_deadline(self, timeout: float, asked_at: float, cpu_before: float) -> None:
         assert self._loop is not None

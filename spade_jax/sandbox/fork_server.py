@@ -40,6 +40,7 @@ class Child:
     """A forked process, locked down or about to be, that waits for its first request.
 
     Attributes:
+      server: that forked it, and hears of its exit.
       channel: the host's end of its channel, non-blocking.
       pidfd: for signals, immune to reused process ids.
       exit_status: once it has exited; negative is the signal that killed it.
@@ -47,6 +48,7 @@ class Child:
       on_end: called when one of the two above changes.
     """
 
+    server: "ForkServer"
     channel: socket.socket
     pidfd: int
     exit_status: int | None = None
@@ -130,6 +132,9 @@ class ForkServer:
             raise HostFault(f"the fork server made no child within {_SPAWN_TIMEOUT:g} s") from None
         except BaseException:
             host_end.close()
+            if waiter.done() and not waiter.cancelled() and waiter.exception() is None:
+                # Cancelled in the moment between the answer and its arrival here.
+                os.close(waiter.result().pidfd)
             raise
         finally:
             child_end.close()
@@ -172,14 +177,16 @@ class ForkServer:
                 assert self._ready is not None
                 self._ready.set_result(None)
             case "spawned":
-                [pidfd] = descriptors
                 waiting = self._waiters.get(message["id"])
                 if waiting is None or waiting[0].done():
                     # Nobody waits any more; the child finds its channel closed and ends.
-                    os.close(pidfd)
+                    for descriptor in descriptors:
+                        os.close(descriptor)
+                elif not descriptors:
+                    waiting[0].set_exception(HostFault("this process has no file descriptor left"))
                 else:
                     waiter, channel = waiting
-                    child = self._children[message["pid"]] = Child(channel, pidfd)
+                    child = self._children[message["pid"]] = Child(self, channel, descriptors[0])
                     waiter.set_result(child)
             case "refused":
                 waiting = self._waiters.get(message["id"])

@@ -123,22 +123,35 @@ class ForkServer:
         if not data:
             os._exit(0)
         spawn_id = json.loads(data)["id"]
-        [channel] = descriptors
-        parent = os.getpid()
-        memory_bytes = self._mapped_bytes() + self._memory_mb * 2**20
-        try:
-            pid = os.fork()
-        except OSError as error:
-            os.close(channel)
-            self._send({"kind": "refused", "id": spawn_id, "detail": f"fork: {error.strerror}"})
+        if not descriptors:
+            self._send(
+                {"kind": "refused", "id": spawn_id, "detail": "the fork server has no free descriptor"}
+            )
             return
-        if pid == 0:
-            self._become_child(channel, parent, memory_bytes)
-        os.close(channel)
-        pidfd = os.pidfd_open(pid)
+        [channel] = descriptors
+        try:
+            pid, pidfd = self._fork(channel)
+        except OSError as error:
+            self._send({"kind": "refused", "id": spawn_id, "detail": f"the fork failed: {error.strerror}"})
+            return
+        finally:
+            os.close(channel)
         self._pids[pidfd] = pid
         self._poll.register(pidfd, select.EPOLLIN)
         self._send({"kind": "spawned", "id": spawn_id, "pid": pid}, [pidfd])
+
+    def _fork(self, channel: int) -> tuple[int, int]:
+        parent = os.getpid()
+        memory_bytes = self._mapped_bytes() + self._memory_mb * 2**20
+        pid = os.fork()
+        if pid == 0:
+            self._become_child(channel, parent, memory_bytes)
+        try:
+            return pid, os.pidfd_open(pid)
+        except OSError:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+            raise
 
     def _become_child(self, channel: int, parent: int, memory_bytes: int) -> NoReturn:
         error = ""

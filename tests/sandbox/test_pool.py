@@ -254,6 +254,67 @@ def test_a_pool_serves_one_event_loop_after_another():
     asyncio.run(sandbox.close())
 
 
+def test_an_environment_that_dies_under_another_loop_is_still_understood():
+    sandbox = asyncio.run(SandboxPool.start(LIMITS))
+    exits = ECHO.replace("return action", "import os; os._exit(7); return action")
+
+    async def open_and_reset():
+        environment = await sandbox.open(exits)
+        await environment.reset(0)
+        return environment
+
+    environment = asyncio.run(open_and_reset())
+    with pytest.raises(EnvironmentFailure, match="died: the process exited with status 7"):
+        asyncio.run(environment.step(""))
+    asyncio.run(sandbox.close())
+
+
+def test_cancelled_opens_leave_nothing_behind():
+    async def main():
+        async with await SandboxPool.start(LIMITS) as sandbox:
+            await echo_once(sandbox)
+            descriptors = len(os.listdir("/proc/self/fd"))
+            for turns in range(12):
+                task = asyncio.create_task(sandbox.open(ECHO))
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+                if turns % 2:
+                    await asyncio.sleep(0.001 * turns)
+                task.cancel()
+                outcome = (await asyncio.gather(task, return_exceptions=True))[0]
+                if not isinstance(outcome, asyncio.CancelledError):
+                    await outcome.close()
+            assert await echo_once(sandbox) == "echo"
+            assert sandbox.num_live == 0
+            assert len(os.listdir("/proc/self/fd")) == descriptors
+
+    asyncio.run(main())
+
+
+def test_running_out_of_descriptors_is_a_host_fault():
+    script = (
+        "import resource\n"
+        "async def main():\n"
+        "    async with await SandboxPool.start(SandboxLimits(step_timeout=30)) as sandbox:\n"
+        "        used = len(os.listdir('/proc/self/fd'))\n"
+        "        hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]\n"
+        "        resource.setrlimit(resource.RLIMIT_NOFILE, (used + 6, hard))\n"
+        "        held, faults = [], []\n"
+        "        for _ in range(8):\n"
+        "            try: held.append(await sandbox.open(ECHO))\n"
+        "            except HostFault as fault: faults.append(str(fault))\n"
+        "        for environment in held: await environment.close()\n"
+        "        print(json.dumps([len(held), len(faults), await echo_once(sandbox), *faults]))\n"
+        "asyncio.run(main())\n"
+    )
+    result = run_host(script)
+    num_held, num_faults, echo, *_ = json.loads(result.stdout)
+    assert num_held >= 1, result.stderr
+    assert num_faults >= 1
+    assert num_held + num_faults == 8
+    assert echo == "echo"
+
+
 def test_nothing_is_left_behind():
     def children() -> set[int]:
         mine = pathlib.Path(f"/proc/{os.getpid()}/task").glob("*/children")

@@ -8,6 +8,7 @@ import os
 import socket
 import subprocess
 import time
+import types
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -122,7 +123,8 @@ async def step_against(corpse: int, chunks: list[bytes], *, answer: bool, hang_u
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
     theirs.setblocking(False)
-    child = Child(ours, os.dup(corpse), exit_status=0)
+    server = types.SimpleNamespace(watch=lambda loop: None)
+    child = Child(server, ours, os.dup(corpse), exit_status=0)
     limits = SandboxLimits(step_timeout=0.03)
     environment = SandboxedEnvironment(child, limits, on_end=lambda *_: None)
     task = asyncio.create_task(environment.step("go"))

@@ -119,6 +119,12 @@ class Updater:
             out_shardings=(shardings, everywhere),
         )
 
+    @property
+    def num_compilations(self) -> int:
+        """Programs compiled so far; does not grow after the first update."""
+        jitted: list[Any] = [self._start, self._accumulate, self._apply]
+        return sum(function._cache_size() for function in jitted)
+
     def update(
         self, state: TrainState, batch: PackedBatch, *, reference_params: Any = None
     ) -> tuple[TrainState, dict[str, float]]:
@@ -135,7 +141,6 @@ class Updater:
           1); for the policy gradient also `ratio`, `clip_fraction`, `logprob_difference` (means over
           trained tokens) and, with a reference, `kl`. A mean over nothing is left out.
         """
-        self._check(batch, reference_params)
         num_tokens = np.array(
             [np.count_nonzero(batch.loss_mask & (batch.role_ids == role)) for role in range(len(ROLES))]
         )
@@ -148,12 +153,7 @@ class Updater:
         if not self._can_learn(batch):
             return state, {**metrics, "skipped_empty": 1.0}
 
-        sums = None
-        num_rows = self._config.rows_per_microbatch
-        for start in range(0, batch.num_rows, num_rows):
-            rows = Rows(*(getattr(batch, name)[start : start + num_rows] for name in Rows._fields))
-            microbatch = (state.params, jax.device_put(rows, self._rows_sharding), reference_params)
-            sums = self._accumulate(self._start(*microbatch) if sums is None else sums, *microbatch)
+        sums = self.sums(state.params, batch, reference_params=reference_params)
         state, outcome = self._apply(state, sums)
 
         outcome = jax.device_get(outcome)
@@ -165,6 +165,17 @@ class Updater:
             if num
         }
         return state, metrics
+
+    def sums(self, params: Any, batch: PackedBatch, *, reference_params: Any = None) -> Sums:
+        """Loss, gradient and metrics of a whole batch of at least one microbatch, before any step."""
+        self._check(batch, reference_params)
+        num_rows = self._config.rows_per_microbatch
+        sums: Any = None
+        for start in range(0, batch.num_rows, num_rows):
+            rows = Rows(*(getattr(batch, name)[start : start + num_rows] for name in Rows._fields))
+            microbatch = (params, jax.device_put(rows, self._rows_sharding), reference_params)
+            sums = self._accumulate(sums or self._start(*microbatch), *microbatch)
+        return sums
 
     def _can_learn(self, batch: PackedBatch) -> bool:
         weights = batch.weights[batch.loss_mask]

@@ -79,11 +79,11 @@ REJECTED = {
     ),
     "an observation that differs from process to process": (
         "replay",
-        design_reply(program("return str(os.getpid()), 0.0, False, False, {}"), "obey"),
+        design_reply(program("return str((os.getpid(), id(self))), 0.0, False, False, {}"), "obey"),
     ),
     "a reward that differs from process to process": (
         "replay",
-        design_reply(program('return "x", os.getpid() % 1000 / 1000, False, False, {}'), "obey"),
+        design_reply(program('return "x", hash((os.getpid(), id(self))) / 2**64, False, False, {}'), "obey"),
     ),
 }
 

@@ -1,0 +1,532 @@
+"""One cycle with known designs and known play: every number is worked out on paper here.
+
+Two skills take turns over eight designs, two of which are valid, and each rung of the ladder rejects
+one of the others:
+
+    Spatial Reasoning   0 One (valid)    2 parse      4 load    6 replay
+    Logical Deduction   1 extract        3 held_out   5 play    7 Two (valid)
+"""
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+
+from spade_jax.config import (
+    AgentConfig,
+    Config,
+    CorpusConfig,
+    DesignerConfig,
+    MemoryConfig,
+    MeshConfig,
+    ModelConfig,
+    SamplingConfig,
+    UpdateConfig,
+)
+from spade_jax.cycle import (
+    Machinery,
+    SelfPlayState,
+    active_skills,
+    designer_prompt,
+    draw_contexts,
+    run_cycle,
+)
+from spade_jax.errors import ContextOverflow
+from spade_jax.grounding.corpus import Corpus
+from spade_jax.memory.environment_memory import EnvironmentMemory
+from spade_jax.model.architecture import Architecture
+from spade_jax.rl.packing import ROLES
+from spade_jax.roles.designer import design_reply
+from spade_jax.training.mesh import make_mesh
+from spade_jax.training.state import create_state
+from spade_jax.training.update import Updater
+from spade_jax.types import DesignContext, Document
+from tests.scripted import (
+    FaultySandbox,
+    ScriptedEngine,
+    game,
+    game_source,
+    right,
+    running_sandbox,
+    small_tokenizer,
+)
+
+CONFIG = Config(
+    num_cycles=9,
+    model=ModelConfig(num_layers=1, width=8, num_heads=1, num_kv_heads=1, head_width=8, mlp_width=8),
+    corpus=CorpusConfig(path=""),
+    memory=MemoryConfig(positives=2),
+    sampling=SamplingConfig(max_context=1024),
+    designer=DesignerConfig(
+        environments=8, skills=("Spatial Reasoning", "Logical Deduction"), max_tokens=600, loss_weight=2.0
+    ),
+    agent=AgentConfig(episodes=4, max_turns=3, max_tokens=24, loss_weight=0.5),
+    update=UpdateConfig(row_length=1024, rows_per_microbatch=2),
+)
+BAD_STEP = game("Bad").replace('return "wrong", -1.0, True, False, {}', 'return "wrong"')
+DESIGNS = [
+    design_reply(game("One"), "obey One"),
+    "no program here",
+    design_reply("class OneEnv(:\n", "obey"),
+    design_reply(f"# mine\n{game('Kept')}", "obey"),
+    design_reply("1 / 0\n", "obey"),
+    design_reply(BAD_STEP, "obey"),
+    design_reply(f"import os\n{game('Odd').replace('say', '{os.getpid()} {id(self)} say')}", "obey"),
+    design_reply(game("Two", turns=2), "obey Two"),
+]
+# Of the valid designs in order, without hint and with it, for each play.
+PLAYS = [
+    (("win", "lose", "lose", "lose"), ("win", "win", "win", "lose")),
+    (("win", "crash", "lose", "win"), ("win", "win", "crash", "lose")),
+]
+
+
+class RecordingUpdater:
+    """Keeps the batches; the state counts the updates."""
+
+    def __init__(self):
+        self.batches = []
+
+    def update(self, state, batch, *, reference_params):
+        self.batches.append(batch)
+        return state + 1, {"loss": 0.125}
+
+
+@pytest.fixture(scope="module")
+def sandbox():
+    with running_sandbox() as running:
+        yield running
+        assert running.pool.num_live == 0
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return small_tokenizer()
+
+
+@pytest.fixture
+def cycle(sandbox, tokenizer):
+    """Runs cycles; returns the last states and record, and the machinery with its recordings."""
+
+    def run(
+        *,
+        config=CONFIG,
+        designs=DESIGNS,
+        plays=PLAYS,
+        cycles=1,
+        corpus=None,
+        pool=sandbox.pool,
+        updater=None,
+        state=0,
+    ):
+        def reply(key, talk):
+            if "Design an environment." in talk:
+                return designs[key[0]]
+            environment, play = divmod(key[0], 2 * config.agent.episodes)
+            outcome = plays[environment][play // config.agent.episodes][play % config.agent.episodes]
+            if outcome == "lose":
+                return "\\boxed{0}"
+            if outcome == "crash" and talk.count("<|assistant|>") == 2:
+                return "\\boxed{crash}"
+            return right(talk)
+
+        machinery = Machinery(
+            config=config,
+            architecture=None,
+            mesh=None,
+            tokenizer=tokenizer,
+            engine=ScriptedEngine(tokenizer, reply),
+            sandbox=pool,
+            updater=updater or RecordingUpdater(),
+            corpus=corpus,
+            held_out=[game_source("Kept")],
+        )
+        laps = []
+
+        async def all_cycles(state, self_play):
+            for _ in range(cycles):
+                state, self_play, record = await run_cycle(
+                    machinery, state, self_play, advance=lambda: laps.append(1)
+                )
+            return state, self_play, record
+
+        result = sandbox.run(all_cycles(state, start(config, corpus)))
+        assert len(laps) == 3 * cycles
+        assert not machinery.engine.open_keys
+        return *result, machinery
+
+    return run
+
+
+def start(config, corpus=None):
+    memory = EnvironmentMemory(records=(), capacity=config.memory.capacity)
+    return SelfPlayState(cycle=0, memory=memory, corpus=corpus.state() if corpus is not None else None)
+
+
+def changed(**sections):
+    """CONFIG with fields of some sections changed."""
+    return dataclasses.replace(
+        CONFIG,
+        **{name: dataclasses.replace(getattr(CONFIG, name), **fields) for name, fields in sections.items()},
+    )
+
+
+def unpacked(batch):
+    """The sequences of a batch: (role, tokens, loss mask, advantage)."""
+    sequences = []
+    for row in range(batch.num_rows):
+        for segment in range(1, batch.segment_ids[row].max() + 1):
+            at = batch.segment_ids[row] == segment
+            (role,) = set(batch.role_ids[row][at].tolist())
+            mask = batch.loss_mask[row][at]
+            (advantage,) = set(batch.advantages[row][at][mask].tolist())
+            sequences.append((ROLES[role], tuple(batch.tokens[row][at]), tuple(mask), advantage))
+    return sequences
+
+
+def of_role(sequences, role):
+    return [sequence for sequence in sequences if sequence[0] == role]
+
+
+def test_the_counts_and_means_of_a_cycle(cycle):
+    _, _, record, _ = cycle()
+    metrics = {name: value for name, value in record.metrics.items() if not name.startswith("seconds/")}
+    assert metrics.pop("sample/tokens_per_second") > 0
+    sampled = [item.stream.loss_mask.sum() for item in (*record.designs, *record.trajectories)]
+    assert metrics == pytest.approx(
+        {
+            "design/num_designs": 8,
+            "design/num_valid": 2,
+            "design/valid_rate": 0.25,
+            "design/num_host_faults": 0,
+            "design/rejected/extract": 1,
+            "design/rejected/parse": 1,
+            "design/rejected/held_out": 1,
+            "design/rejected/load": 1,
+            "design/rejected/play": 1,
+            "design/rejected/replay": 1,
+            "design/distinct_rate": 1,
+            "design/reward": (0.64 + 0.44 - 6 * 0.5) / 8,
+            "design/regret": (1 - 1) / 2,
+            # One: differences 0, 2, 2, 0; Two: 0 and -2.
+            "design/regret_standard_error": (math.sqrt(4 / 3) / 2 + math.sqrt(2) / math.sqrt(2)) / 2,
+            "design/learnable_rate": 1,
+            "play/num_episodes": 16,
+            "play/num_failed": 2,
+            "play/failed/environment_error": 2,
+            "play/win_rate": (1 + 2) / (4 + 3),
+            "play/win_rate_with_hint": (3 + 2) / (4 + 3),
+            # One ends in its first turn; Two takes two turns to win and one to lose.
+            "play/num_turns": (8 * 1 + 2 + 1 + 2 + 2 + 2 + 1) / 14,
+            "play/truncated_rate": 0,
+            "update/loss": 0.125,
+            "memory/num_records": 2,
+            "sample/num_tokens": sum(sampled),
+            "sample/num_compilations": 0,
+        }
+    )
+
+
+def test_estimates_and_rewards(cycle):
+    _, _, record, _ = cycle()
+    one, two = record.estimates.values()
+    assert list(record.estimates) == ["c00000-e000", "c00000-e007"]
+    assert (one.return_without_hint, one.return_with_hint, one.regret) == (-0.5, 0.5, 1.0)
+    assert (one.win_rate, one.win_rate_with_hint, one.num_pairs) == (0.25, 0.75, 4)
+    # The instance that crashed in one condition is left out of the comparison in both.
+    assert (two.return_without_hint, two.return_with_hint, two.regret) == (1.0, 0.0, -1.0)
+    assert (two.win_rate, two.win_rate_with_hint, two.num_pairs) == (2 / 3, 2 / 3, 2)
+    assert record.rewards == pytest.approx(
+        {
+            # 0.6 of the plateau, which falls over 0.25 outside [0.4, 0.6], and 0.4 for enough regret.
+            "c00000-e000": 0.6 * (1 - 0.15 / 0.25) + 0.4,
+            **{f"c00000-e{index:03d}": -0.5 for index in range(1, 7)},
+            "c00000-e007": 0.6 * (1 - (2 / 3 - 0.6) / 0.25),
+        }
+    )
+
+
+def test_each_rung_rejects_its_design(cycle):
+    _, _, record, _ = cycle()
+    assert [design.report.rejected_by for design in record.designs] == [
+        "",
+        "extract",
+        "parse",
+        "held_out",
+        "load",
+        "play",
+        "replay",
+        "",
+    ]
+    for design, reply in zip(record.designs, DESIGNS, strict=True):
+        assert design.reply == reply
+        assert (design.source is not None) == design.report.valid
+        if design.source is not None:
+            assert design_reply(design.source.code, design.source.hint) == reply
+
+
+def test_the_batch_holds_both_roles_with_their_advantages(cycle):
+    state, _, record, machinery = cycle()
+    assert state == 1
+    (batch,) = machinery.updater.batches
+    sequences = unpacked(batch)
+
+    spatial, logical = (0.64 - 1.5) / 4, (0.44 - 1.5) / 4
+    expected = [0.64 - spatial, -0.5 - logical, -0.5 - spatial, -0.5 - logical]
+    expected += [-0.5 - spatial, -0.5 - logical, -0.5 - spatial, 0.44 - logical]
+    found = {tokens: (mask, advantage) for _, tokens, mask, advantage in of_role(sequences, "designer")}
+    assert len(of_role(sequences, "designer")) == 8
+    for design, advantage in zip(record.designs, expected, strict=True):
+        mask, packed = found[tuple(design.stream.tokens)]
+        assert mask == tuple(design.stream.loss_mask)
+        assert packed == pytest.approx(advantage)
+
+    deviation, other = math.sqrt(0.75), math.sqrt(8 / 9)  # of 1, -1, -1, -1 and of 1, -1, 1
+    expected = [1.5 / deviation, *[-0.5 / deviation] * 3]
+    expected += [2 / 3 / other, None, -4 / 3 / other, 2 / 3 / other]
+    plain = [item for item in record.trajectories if item.condition == "without_hint"]
+    found = {tokens: (mask, advantage) for _, tokens, mask, advantage in of_role(sequences, "agent")}
+    assert len(of_role(sequences, "agent")) == 7
+    for trajectory, advantage in zip(plain, expected, strict=True):
+        if advantage is None:  # the crashed one teaches nothing
+            assert tuple(trajectory.stream.tokens) not in found
+            continue
+        mask, packed = found[tuple(trajectory.stream.tokens)]
+        assert mask == tuple(trajectory.stream.loss_mask)
+        assert packed == pytest.approx(advantage)
+
+
+def test_each_role_has_its_weight_in_the_loss(cycle):
+    *_, machinery = cycle()
+    (batch,) = machinery.updater.batches
+    for role, weight in (("designer", 2.0), ("agent", 0.5)):
+        assert batch.weights[batch.role_ids == ROLES.index(role)].sum() == pytest.approx(weight)
+
+
+@pytest.mark.parametrize(
+    ("designer", "agent", "roles"),
+    [(False, True, {"agent"}), (True, False, {"designer"}), (False, False, set())],
+)
+def test_a_role_that_is_not_trained_is_left_out_of_the_update_alone(cycle, designer, agent, roles):
+    config = changed(designer={"train": designer}, agent={"train": agent})
+    _, self_play, record, machinery = cycle(config=config)
+    (batch,) = machinery.updater.batches
+    assert {sequence[0] for sequence in unpacked(batch)} == roles
+    _, all_self_play, all_record, _ = cycle()
+    assert record.rewards == all_record.rewards
+    assert self_play == all_self_play
+
+
+def test_masks_are_true_exactly_on_what_was_sampled(cycle, tokenizer):
+    _, _, record, _ = cycle()
+
+    def sampled(stream):
+        return tokenizer.decode(stream.tokens[stream.loss_mask])
+
+    for design in record.designs:
+        assert sampled(design.stream) == f"{design.reply}<|end|>"
+    for trajectory in record.trajectories:
+        replies = [turn.reply for turn in trajectory.turns]
+        if trajectory.failure:
+            replies.append("\\boxed{crash}")
+        assert sampled(trajectory.stream) == "".join(f"{reply}<|end|>" for reply in replies)
+
+
+def test_both_conditions_play_the_same_instances_and_one_of_them_sees_the_hint(cycle, tokenizer):
+    _, _, record, _ = cycle()
+    for environment_id, hint in (("c00000-e000", "HINT: obey One"), ("c00000-e007", "HINT: obey Two")):
+        episodes = [item for item in record.trajectories if item.environment_id == environment_id]
+        plain, hinted = episodes[:4], episodes[4:]
+        assert [item.instance_seed for item in plain] == [item.instance_seed for item in hinted]
+        assert len({item.instance_seed for item in plain}) == 4
+        for one, other in zip(plain, hinted, strict=True):
+            assert one.turns[0].observation == other.turns[0].observation
+            assert (one.condition, other.condition) == ("without_hint", "with_hint")
+            assert "HINT" not in tokenizer.decode(one.stream.tokens)
+            assert tokenizer.decode(other.stream.tokens).count(hint) == 1
+
+
+def test_the_memory_keeps_what_was_played(cycle):
+    _, self_play, record, _ = cycle()
+    assert self_play.cycle == 1
+    one, two = self_play.memory.records
+    assert (one.source, two.source) == (record.designs[0].source, record.designs[7].source)
+    assert (one.win_rate, one.regret, one.cycle) == (0.25, 1.0, 0)
+    assert (two.win_rate, two.regret, two.cycle) == (2 / 3, -1.0, 0)
+    assert (one.source.skill, two.source.skill) == ("Spatial Reasoning", "Logical Deduction")
+
+
+def test_the_next_cycle_is_shown_what_the_memory_has(cycle):
+    _, self_play, record, machinery = cycle(cycles=2)
+    assert self_play.cycle == 2
+    # Both programs came back; of equal ones the newest stays.
+    assert [item.cycle for item in self_play.memory.records] == [1, 1]
+    shown = {design.context.skill: design.context.positives for design in record.designs}
+    assert [item.source.environment_id for item in shown["Spatial Reasoning"]] == ["c00000-e000"]
+    assert [item.source.environment_id for item in shown["Logical Deduction"]] == ["c00000-e007"]
+    prompts = [talk for _, talk, _ in machinery.engine.requests if "Design an environment." in talk]
+    assert len(prompts) == 16
+    assert not any("Good:" in prompt for prompt in prompts[:8])
+    assert all("Good: OneEnv turns = 1 | win 0.2 regret 1.0" in prompt for prompt in prompts[8::2])
+    assert all("Good: TwoEnv turns = 2 | win 0.7 regret -1.0" in prompt for prompt in prompts[9::2])
+
+
+def test_a_memory_that_is_switched_off_is_not_shown(cycle):
+    config = changed(memory={"enabled": False})
+    *_, machinery = cycle(config=config, cycles=2)
+    assert not any("Good:" in talk or "Bad:" in talk for _, talk, _ in machinery.engine.requests)
+
+
+def test_an_environment_that_only_crashes_is_counted_and_earns_nothing(cycle):
+    plays = [PLAYS[0], (("crash",) * 4, ("crash",) * 4)]
+    _, self_play, record, machinery = cycle(plays=plays)
+    assert record.metrics["play/failed/environment_error"] == 8
+    assert "c00000-e007" not in record.estimates
+    assert "c00000-e007" not in record.rewards
+    assert [item.source.environment_id for item in self_play.memory.records] == ["c00000-e000"]
+    sequences = unpacked(machinery.updater.batches[0])
+    assert len(of_role(sequences, "designer")) == 7
+    assert len(of_role(sequences, "agent")) == 4
+
+
+def test_a_host_fault_while_validating_masks_the_design(cycle, sandbox):
+    _, self_play, record, machinery = cycle(pool=FaultySandbox(sandbox.pool, "Two"))
+    assert record.designs[7].report.host_fault
+    assert record.metrics["design/num_host_faults"] == 1
+    assert record.metrics["design/num_valid"] == 1
+    assert "c00000-e007" not in record.rewards
+    (batch,) = machinery.updater.batches
+    packed = {tokens for _, tokens, _, _ in unpacked(batch)}
+    assert tuple(record.designs[7].stream.tokens) not in packed
+    assert len(self_play.memory.records) == 1
+
+
+def test_a_host_fault_in_play_masks_the_episodes(cycle, sandbox):
+    # Two children for validation, then four plays without hint and one with it.
+    plays = [PLAYS[0], (("win", "lose", "lose", "win"), ("win",) * 4)]
+    _, _, record, machinery = cycle(plays=plays, pool=FaultySandbox(sandbox.pool, "Two", after=7))
+    assert record.metrics["play/failed/host_fault"] == 3
+    estimate = record.estimates["c00000-e007"]
+    assert (estimate.num_pairs, estimate.win_rate, estimate.win_rate_with_hint) == (1, 0.5, 1.0)
+    assert estimate.regret == 0.0
+    assert len(of_role(unpacked(machinery.updater.batches[0]), "agent")) == 8
+    # The spread of a single pair is not known; that of One is.
+    assert record.metrics["design/regret_standard_error"] == pytest.approx(math.sqrt(4 / 3) / 2)
+
+
+@pytest.fixture(scope="module")
+def real_update(tokenizer):
+    """A model that could learn, its state and the parameters in it."""
+    architecture = Architecture.from_config(CONFIG.model, tokenizer.vocab_size)
+    mesh = make_mesh(MeshConfig())
+    updater = Updater(architecture, CONFIG.update, mesh)
+    state = create_state(architecture, updater.optimizer, mesh, seed=0)
+    return updater, state, np.concatenate([np.ravel(leaf) for leaf in state.params.values()])
+
+
+NOTHING_TO_LEARN = {
+    "every design is rejected": (["no program here"] * 8, ()),
+    "every play and design is alike": (
+        [DESIGNS[0]] * 8,
+        [(("lose",) * 4, ("lose",) * 4)] * 8,
+    ),
+    "no episode survives": ([DESIGNS[7]] * 8, [(("crash",) * 4, ("crash",) * 4)] * 8),
+}
+
+
+@pytest.mark.parametrize(("designs", "plays"), NOTHING_TO_LEARN.values(), ids=NOTHING_TO_LEARN)
+def test_a_cycle_with_nothing_to_learn_is_survived(cycle, real_update, designs, plays):
+    updater, state, params = real_update
+    after, self_play, record, _ = cycle(designs=designs, plays=plays, updater=updater, state=state)
+    assert record.metrics["update/skipped_empty"] == 1
+    assert int(after.step) == 0
+    assert np.array_equal(np.concatenate([np.ravel(leaf) for leaf in after.params.values()]), params)
+    assert self_play.cycle == 1
+    assert all(math.isfinite(value) for value in record.metrics.values())
+
+
+def test_a_rejected_cycle_says_nothing_of_play(cycle):
+    _, self_play, record, _ = cycle(designs=["no program here"] * 8, plays=())
+    assert record.metrics["design/valid_rate"] == 0
+    assert record.metrics["design/reward"] == -0.5
+    assert record.metrics["play/num_episodes"] == 0
+    unknown = {"design/regret", "design/distinct_rate", "play/win_rate", "play/num_turns"}
+    assert not unknown & record.metrics.keys()
+    assert self_play.memory.records == ()
+
+
+def test_a_sandbox_that_is_gone_masks_the_whole_cycle(cycle, sandbox):
+    _, _, record, machinery = cycle(
+        designs=[DESIGNS[0]] * 8, plays=(), pool=FaultySandbox(sandbox.pool, "One")
+    )
+    assert record.metrics["design/num_host_faults"] == 8
+    assert record.rewards == {}
+    assert unpacked(machinery.updater.batches[0]) == []
+    assert "design/reward" not in record.metrics
+
+
+# Contexts.
+
+
+def documents(num):
+    return [Document(document_id=f"d{index}", text=f"drum{index} " * 9) for index in range(num)]
+
+
+def test_each_design_has_a_document_of_its_own_and_the_state_says_where_to_go_on(cycle):
+    corpus = Corpus(documents(20), seed=4)
+    config = changed(corpus={"excerpt_words": 3})
+    _, self_play, record, machinery = cycle(config=config, corpus=corpus)
+    drawn = [design.context.document.document_id for design in record.designs]
+    assert len(set(drawn)) == 8
+    for design, (_, prompt, _) in zip(record.designs, machinery.engine.requests, strict=False):
+        word = design.context.document.text.split()[0]
+        assert prompt.count(word) == 3
+        if design.source is not None:
+            assert design.source.document_id == design.context.document.document_id
+    following = [next(corpus) for _ in range(5)]
+    resumed = Corpus(documents(20), seed=4)
+    resumed.restore(self_play.corpus)
+    assert [next(resumed) for _ in range(5)] == following
+    assert not set(drawn) & {document.document_id for document in following}
+
+
+def test_contexts_follow_from_seed_and_cycle_alone(cycle):
+    _, self_play, _, machinery = cycle()
+    assert draw_contexts(machinery, self_play) == draw_contexts(machinery, self_play)
+    ids = [context.environment_id for context in draw_contexts(machinery, self_play)]
+    assert ids == [f"c00001-e{index:03d}" for index in range(8)]
+
+
+def test_skills_go_round():
+    skills = ["a", "b", "c", "d", "e"]
+    assert active_skills(skills, 0, 7) == skills
+    assert active_skills(skills, 9, 7) == skills
+    windows = [active_skills(skills, 2, cycle) for cycle in range(5)]
+    assert windows == [["a", "b"], ["c", "d"], ["e", "a"], ["b", "c"], ["d", "e"]]
+
+
+def context(text):
+    document = Document(document_id="d", text=text)
+    return DesignContext(environment_id="e", skill="Optimization", document=document)
+
+
+def test_a_document_gives_way_to_the_reply(tokenizer):
+    config = changed(corpus={"excerpt_words": 1000}, designer={"max_tokens": 600})
+    prompt = designer_prompt(context("drum " * 1000), tokenizer, config)
+    assert len(prompt) + config.designer.max_tokens <= config.sampling.max_context
+    text = tokenizer.decode(prompt)
+    assert 10 < text.count("drum") < 1000
+    assert text.endswith("Design an environment.<|end|><|assistant|>")
+
+
+def test_a_prompt_that_fits_carries_the_whole_excerpt(tokenizer):
+    config = changed(corpus={"excerpt_words": 20})
+    text = tokenizer.decode(designer_prompt(context("drum " * 1000), tokenizer, config))
+    assert text.count("drum") == 20
+
+
+def test_a_context_without_room_for_any_prompt_is_an_error(tokenizer):
+    config = changed(designer={"max_tokens": 1020})
+    with pytest.raises(ContextOverflow, match=r"raise max_context"):
+        designer_prompt(context("drum"), tokenizer, config)

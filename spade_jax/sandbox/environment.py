@@ -20,7 +20,7 @@ from spade_jax.sandbox.fork_server import Child
 from spade_jax.sandbox.limits import SandboxLimits
 from spade_jax.sandbox.protocol import Reply, Request, Reset, Step
 
-_HELLO_TIMEOUT = 30.0
+_HELLO_TIMEOUT = 120.0
 # From the end of a child's channel to the news of its exit; after it the child is taken to be alive.
 _EXIT_GRACE = 0.1
 _READ_BYTES = 65536

@@ -25,7 +25,8 @@ from spade_jax.sandbox.limits import SandboxLimits
 _FOLDER = pathlib.Path(__file__).resolve().parent
 _ZYGOTE = _FOLDER / "zygote.py"
 _START_TIMEOUT = 60.0
-_SPAWN_TIMEOUT = 30.0
+# Only a backstop: requests wait behind one another, and a busy machine may take its time.
+_SPAWN_TIMEOUT = 120.0
 _RETRY_SECONDS = 0.001
 
 _spawner = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="sandbox-spawner")

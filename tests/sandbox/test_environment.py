@@ -356,7 +356,7 @@ def test_many_play_at_once_without_mixing_answers(bench):
                 assert step.observation == f"{index}:{index}-{turn}"
 
     async def play_all():
-        await asyncio.gather(*(play(index) for index in range(100)))
+        await asyncio.gather(*(play(index) for index in range(50)))
 
     bench.run(play_all())
     assert bench.pool.num_live == 0

@@ -27,11 +27,17 @@ def get_config() -> Config:
         ),
         tokenizer=TokenizerConfig(vocab_size=1280),
         sampling=SamplingConfig(num_slots=192, max_context=256, decode_steps=4),
-        designer=DesignerConfig(environments=12, skills_per_cycle=3, max_tokens=96),
+        designer=DesignerConfig(environments=12, skills_per_cycle=3, temperature=0.8, max_tokens=96),
         agent=AgentConfig(episodes=8, max_turns=9, max_tokens=8),
-        update=UpdateConfig(row_length=256, rows_per_microbatch=8, learning_rate=3e-4, warmup_steps=10),
+        update=UpdateConfig(row_length=256, rows_per_microbatch=8, learning_rate=5e-4, warmup_steps=10),
         warm_start=WarmStartConfig(
-            num_steps=600, rows_per_step=8, learning_rate=3e-3, programs=1500, episodes=12000
+            num_steps=1000,
+            rows_per_step=8,
+            learning_rate=3e-3,
+            programs=1500,
+            episodes=12000,
+            skill_without_hint=0.35,
+            skill_with_hint=0.95,
         ),
-        evaluation=EvaluationConfig(every=20, environments=46, episodes=8),
+        evaluation=EvaluationConfig(every=20, environments=46, episodes=12),
     )

@@ -58,9 +58,9 @@ def by_level(names: str, *levels: Sequence[tuple[int, ...]]) -> Callable[[random
 
 question_parameters = by_level(
     "options rounds max_turns",
-    [(2, 3, 3), (3, 2, 2), (3, 3, 4)],
-    [(3, 3, 3), (4, 2, 2), (3, 4, 5)],
-    [(4, 3, 3), (4, 4, 4), (4, 4, 5)],
+    [(2, 1, 1), (3, 1, 1), (2, 2, 3)],
+    [(2, 2, 2), (3, 2, 3), (4, 1, 1)],
+    [(3, 2, 2), (4, 2, 3), (3, 3, 4)],
 )
 
 

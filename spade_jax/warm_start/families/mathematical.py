@@ -36,8 +36,8 @@ REACH_GOAL = Family(
     parameters=by_level(
         "low mid high rounds max_turns",
         [(1, 3, 5, 1, 3), (1, 3, 6, 1, 3), (1, 4, 6, 1, 4)],
-        [(1, 3, 5, 2, 5), (1, 2, 5, 2, 5)],
-        [(1, 4, 6, 2, 5), (1, 3, 6, 3, 8)],
+        [(1, 3, 5, 2, 6), (1, 2, 5, 2, 6)],
+        [(1, 4, 6, 2, 6), (1, 3, 6, 2, 5)],
     ),
     num_words=1,
     source=program(
@@ -146,9 +146,9 @@ COUNT_GAP = Family(
     skill=SKILL,
     parameters=by_level(
         "top rounds max_turns",
-        [(3, 1, 1), (4, 1, 1), (5, 1, 1)],
-        [(5, 2, 3), (6, 2, 3), (7, 2, 3)],
-        [(8, 2, 2), (9, 2, 2)],
+        [(5, 1, 1), (7, 1, 1), (9, 1, 1)],
+        [(5, 2, 3), (7, 2, 3), (9, 2, 3)],
+        [(7, 2, 2), (9, 2, 2)],
     ),
     num_words=2,
     source=question_program(

@@ -102,7 +102,8 @@ def attend_to_cache(
 
     Args:
       queries: [B, T, N, H], of tokens whose keys and values are in the cache already.
-      keys, values: the cache, [layers, slots, K, max_context, H].
+      keys: of the cache, [layers, slots, K, H, max_context].
+      values: of the cache, [layers, slots, K, max_context, H].
       positions: int32 [B, T] of the queries.
       layer: int32 [], the layer of the cache to read.
       slots: int32 [B], the slot of each row.
@@ -112,21 +113,22 @@ def attend_to_cache(
     Returns:
       [B, T, N, H] in the dtype of the queries.
     """
-    num_kv_heads, head_width = keys.shape[2], keys.shape[4]
+    num_kv_heads, head_width = keys.shape[2:4]
     batch, length, num_heads, _ = queries.shape
     group = num_heads // num_kv_heads
     grouped = queries.reshape(batch, length, num_kv_heads, group, head_width)
     grouped = grouped.transpose(0, 2, 3, 1, 4) * jnp.asarray(head_width**-0.5, queries.dtype)
 
-    def read(cache: jax.Array, start: jax.Array) -> jax.Array:
-        layer_cache = jax.lax.dynamic_slice_in_dim(cache, start, block_size, axis=3)
-        return layer_cache[layer, slots]
+    def read(cache: jax.Array, start: jax.Array, axis: int) -> jax.Array:
+        block = jax.lax.dynamic_slice_in_dim(cache, start, block_size, axis=axis)
+        return block[layer, slots]
 
     def add_block(index: jax.Array, state: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
         highest, total, result = state
         start = index * block_size
-        block_keys, block_values = read(keys, start), read(values, start)  # [B, K, S, H]
-        scores = jnp.einsum("bkgth,bksh->bkgts", grouped, block_keys, preferred_element_type=jnp.float32)
+        block_keys = read(keys, start, 4)  # [B, K, H, S]
+        block_values = read(values, start, 3)  # [B, K, S, H]
+        scores = jnp.einsum("bkgth,bkhs->bkgts", grouped, block_keys, preferred_element_type=jnp.float32)
         key_positions = jnp.broadcast_to(start + jnp.arange(block_size), (batch, block_size))
         mask = attention_mask(positions, key_positions)
         scores = jnp.where(mask[:, None, None], scores, MASKED)

@@ -17,7 +17,6 @@ RULES: dict[str, str | tuple[str, ...] | None] = {
     "layers": None,
     "norm": None,
     "head_width": None,
-    "context": None,
     "width": "fsdp",
     "vocab": "tensor",
     "heads": "tensor",
@@ -26,7 +25,7 @@ RULES: dict[str, str | tuple[str, ...] | None] = {
     "slots": ("data", "fsdp"),
 }
 
-_CACHE_AXES = ("layers", "slots", "kv_heads", "context", "head_width")
+_CACHE_AXES = ("layers", "slots", "kv_heads")  # the first ones, which keys and values have in common
 
 
 def param_specs(architecture: Architecture) -> Params:

@@ -143,15 +143,16 @@ def test_padding_is_not_written_to_the_cache():
     cache = init_cache(TINY, num_slots=2, max_context=16)
     positions = jnp.array([[0, 1, cache.max_context, cache.max_context]])
     _, new = _forward_with_cache(params, TINY, _random_tokens((1, 4)), positions, cache, slots=jnp.array([1]))
-    written = np.abs(new.keys).sum(axis=(0, 2, 4)) > 0
+    written = np.abs(new.values).sum(axis=(0, 2, 4)) > 0
     assert np.argwhere(written).tolist() == [[1, 0], [1, 1]]
+    np.testing.assert_array_equal(np.abs(new.keys).sum(axis=(0, 2, 3)) > 0, written)
 
 
 def test_longer_neighbours_do_not_change_a_row_at_all():
     """The engine's promise that a sequence does not depend on its batch rests on this."""
     keys = jax.random.split(jax.random.key(0), 3)
-    shape = (1, 2, 2, 4 * CACHE_BLOCK, 8)
-    cache_keys, cache_values = jax.random.normal(keys[0], shape), jax.random.normal(keys[1], shape)
+    cache_keys = jax.random.normal(keys[0], (1, 2, 2, 8, 4 * CACHE_BLOCK))
+    cache_values = jax.random.normal(keys[1], (1, 2, 2, 4 * CACHE_BLOCK, 8))
     queries = jax.random.normal(keys[2], (2, 1, 4, 8))
 
     def attend_first_row(other_position, num_blocks):
@@ -170,7 +171,7 @@ def test_longer_neighbours_do_not_change_a_row_at_all():
     np.testing.assert_array_equal(alone, beside_long)
     expected = attend(
         queries[:1],
-        cache_keys[0, 1:, :, : CACHE_BLOCK // 2 + 1].swapaxes(1, 2),
+        cache_keys[0, 1:, :, :, : CACHE_BLOCK // 2 + 1].transpose(0, 3, 1, 2),
         cache_values[0, 1:, :, : CACHE_BLOCK // 2 + 1].swapaxes(1, 2),
         jnp.ones((1, 1, CACHE_BLOCK // 2 + 1), bool),
     )

@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import shlex
 import shutil
 import subprocess
 import sys
@@ -10,11 +11,13 @@ import pytest
 
 CHECKOUT = pathlib.Path(__file__).resolve().parents[2]
 
+PYTHON = shlex.quote(sys.executable)
+
 # Acts as this interpreter, but writes down what it is asked to do and installs nothing.
 RECORDING_PYTHON = f"""#!/bin/bash
 case "$*" in
-  -c*) exec {sys.executable} "$@" ;;
-  --version) exec {sys.executable} "$@" ;;
+  -c*) exec {PYTHON} "$@" ;;
+  --version) exec {PYTHON} "$@" ;;
 esac
 printf '%s|' "$PWD" "$@" >>"$RECORD"
 echo >>"$RECORD"
@@ -41,10 +44,9 @@ def checkout(tmp_path):
 
 
 def run(command: list, *, cwd: pathlib.Path, path: str = os.defpath) -> subprocess.CompletedProcess[str]:
-    """Runs a command with an environment that holds nothing but PATH and the record's place."""
-    return subprocess.run(
-        command, cwd=cwd, env={"PATH": path, "RECORD": str(cwd / "record")}, text=True, capture_output=True
-    )
+    """Runs a command with little more in its environment than PATH and the record's place."""
+    env = {"PATH": path, "RECORD": str(cwd / "record"), "PIP_NO_INDEX": "1"}
+    return subprocess.run(command, cwd=cwd, env=env, text=True, capture_output=True)
 
 
 def record(folder: pathlib.Path) -> list[str]:
@@ -126,7 +128,7 @@ def test_arguments_of_the_test_script_reach_pytest_in_the_checkout(checkout, tmp
 def test_an_interpreter_that_fails_or_is_too_old_does_not_count(checkout, tmp_path):
     write_program(tmp_path / "shims/python3.11", "#!/bin/bash\necho 'command not found' >&2\nexit 127\n")
     write_program(tmp_path / "shims/python3.12", "#!/bin/bash\nexit 1  # what an old Python's check gives\n")
-    good = write_program(tmp_path / "good/python3.11", f'#!/bin/bash\nexec {sys.executable} "$@"\n')
+    good = write_program(tmp_path / "good/python3.11", f'#!/bin/bash\nexec {PYTHON} "$@"\n')
     path = f"{tmp_path}/shims:{tmp_path}/good:{os.defpath}"
     assert call_function(checkout, "find_python", path=path).stdout.strip() == str(good)
 
@@ -151,7 +153,7 @@ def test_a_python_without_the_venv_module_gets_it_from_debian(checkout, tmp_path
   *ensurepip*) [[ -e $RECORD ]]; exit ;;
   "-m venv"*) echo "$*" >>"$RECORD"; exit ;;
 esac"""
-    write_program(bin_folder / "python3.11", f'#!/bin/bash\n{without_venv}\nexec {sys.executable} "$@"\n')
+    write_program(bin_folder / "python3.11", f'#!/bin/bash\n{without_venv}\nexec {PYTHON} "$@"\n')
     write_program(bin_folder / "id", f"#!/bin/bash\necho {user_id}\n")
     write_program(bin_folder / "apt-get", '#!/bin/bash\necho "apt-get $*" >>"$RECORD"\n')
 

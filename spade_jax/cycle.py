@@ -34,7 +34,8 @@ from spade_jax.rl.regret import estimate_regret
 from spade_jax.roles.designer import designer_messages, read_design
 from spade_jax.rollout.collect import plan_pairs, play_all
 from spade_jax.rollout.episode import EpisodePlan
-from spade_jax.sampling.engine import Engine, SamplingParams
+from spade_jax.sampling.engine import Engine, Session
+from spade_jax.sampling.methods import SamplingParams
 from spade_jax.sandbox.pool import SandboxPool
 from spade_jax.seeding import derive_rng, derive_seed
 from spade_jax.text.chat import render_prompt
@@ -47,6 +48,7 @@ from spade_jax.types import (
     EnvironmentSource,
     MemoryRecord,
     RegretEstimate,
+    TokenStream,
     TrainingSequence,
     Trajectory,
 )
@@ -136,12 +138,14 @@ async def run_cycle(
     designs = await propose(machinery, contexts, cycle)
     clock.lap("design")
 
-    sources = [design.source for design in designs if design.source is not None and design.report.valid]
+    sources = [design.source for design in designs if design.source is not None]
     plans = plan_pairs(sources, episodes=config.agent.episodes, run_seed=config.seed, cycle=cycle)
     trajectories = await machinery.play(plans)
     clock.lap("play")
 
-    groups = {source.environment_id: ([], []) for source in sources}
+    groups: dict[str, tuple[list[Trajectory], list[Trajectory]]] = {
+        source.environment_id: ([], []) for source in sources
+    }
     for trajectory in trajectories:
         groups[trajectory.environment_id][trajectory.condition == "with_hint"].append(trajectory)
     estimates = {
@@ -247,7 +251,7 @@ async def propose(machinery: Machinery, contexts: Sequence[DesignContext], cycle
     """One sampled reply for each context, validated in the sandbox."""
     config, tokenizer = machinery.config, machinery.tokenizer
 
-    async def write(index: int, context: DesignContext, session) -> tuple[str, Any]:
+    async def write(index: int, context: DesignContext, session: Session) -> tuple[str, TokenStream]:
         with session:
             completion = await session.generate(
                 designer_prompt(context, tokenizer, config),
@@ -361,7 +365,7 @@ def design_metrics(
     designs: Sequence[Design], estimates: dict[str, RegretEstimate], rewards: dict[str, float]
 ) -> dict[str, float]:
     """Counts by rung and means over what is known; a mean over nothing is left out."""
-    valid = [design for design in designs if design.report.valid]
+    valid = [design.source for design in designs if design.source is not None]
     metrics = {
         "design/num_designs": float(len(designs)),
         "design/num_valid": float(len(valid)),
@@ -373,7 +377,7 @@ def design_metrics(
             name = f"design/rejected/{design.report.rejected_by}"
             metrics[name] = metrics.get(name, 0.0) + 1.0
     if valid:
-        metrics["design/distinct_rate"] = len({design.source.code for design in valid}) / len(valid)
+        metrics["design/distinct_rate"] = len({source.code for source in valid}) / len(valid)
     if rewards:
         metrics["design/reward"] = float(np.mean(list(rewards.values())))
     if estimates:
@@ -410,7 +414,8 @@ def play_metrics(trajectories: Sequence[Trajectory]) -> dict[str, float]:
 
 
 def _num_sampled(designs: Sequence[Design], trajectories: Sequence[Trajectory]) -> int:
-    return sum(int(item.stream.loss_mask.sum()) for item in (*designs, *trajectories))
+    streams = [design.stream for design in designs] + [trajectory.stream for trajectory in trajectories]
+    return sum(int(stream.loss_mask.sum()) for stream in streams)
 
 
 class _Clock:

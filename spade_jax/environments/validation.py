@@ -19,6 +19,7 @@ from collections.abc import Sequence
 
 from spade_jax.environments.fingerprint import fingerprint
 from spade_jax.errors import EnvironmentFailure, HostFault
+from spade_jax.sandbox.environment import SandboxedEnvironment
 from spade_jax.sandbox.pool import SandboxPool
 from spade_jax.text.extract import ExtractionError, extract_design
 from spade_jax.types import ValidationReport, Verdict
@@ -88,7 +89,9 @@ async def validate(
     return report()
 
 
-async def _probe(environment, *, actions: Sequence[str] | None) -> list[tuple[str, object]]:
+async def _probe(
+    environment: SandboxedEnvironment, *, actions: Sequence[str] | None
+) -> list[tuple[str, object]]:
     """Plays the probe seeds; actions are words of the observations, or those of an earlier probe."""
     transcript: list[tuple[str, object]] = []
     for seed in PROBE_SEEDS:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from spade_jax.config import AgentConfig
 from spade_jax.rollout.episode import EpisodePlan, play_episode
-from spade_jax.sampling.engine import Engine
+from spade_jax.sampling.engine import Engine, Session
 from spade_jax.sandbox.pool import SandboxPool
 from spade_jax.seeding import derive_seed
 from spade_jax.text.tokenizer import Tokenizer
@@ -48,7 +48,7 @@ async def play_all(
     with contextlib.ExitStack() as stack:
         sessions = [stack.enter_context(engine.session((index,))) for index in range(len(plans))]
 
-        async def play(plan: EpisodePlan, session) -> Trajectory:
+        async def play(plan: EpisodePlan, session: Session) -> Trajectory:
             with session:
                 trajectory = await play_episode(
                     plan,

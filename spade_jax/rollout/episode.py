@@ -10,7 +10,8 @@ from spade_jax.config import AgentConfig
 from spade_jax.errors import EnvironmentFailure, HostFault
 from spade_jax.rl.regret import episode_return
 from spade_jax.roles.agent import first_message, next_message
-from spade_jax.sampling.engine import SamplingParams, Session
+from spade_jax.sampling.engine import Session
+from spade_jax.sampling.methods import SamplingParams
 from spade_jax.sandbox.pool import SandboxPool
 from spade_jax.text.chat import render_followup, render_prompt
 from spade_jax.text.extract import action_for_environment

@@ -11,13 +11,14 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 import orbax.checkpoint as ocp
+from jax.sharding import Mesh
 
 import spade_jax
 from spade_jax import config as config_module
@@ -53,16 +54,16 @@ class WarmStart:
 async def warm_start(
     config: Config,
     *,
-    mesh: jax.sharding.Mesh,
+    mesh: Mesh,
     sandbox: SandboxPool,
-    track: Callable[[range], Any],
+    track: Callable[[Sequence], Iterable],
 ) -> WarmStart:
     """The warm start of a config, from the cache where it is there.
 
     Args:
       mesh: where the parameters live.
       sandbox: in which the demonstrations are played.
-      track: wraps the range of supervised steps, to show progress.
+      track: wraps the supervised steps, to show progress.
     """
     folder = Path(config.warm_start.cache_dir or user_cache_dir() / "warm_start") / _digest(config)
     if not folder.exists():
@@ -96,7 +97,9 @@ async def conversations(config: Config, *, sandbox: SandboxPool) -> dict[Role, l
     }
 
 
-async def _train(config: Config, *, mesh, sandbox, track) -> WarmStart:
+async def _train(
+    config: Config, *, mesh: Mesh, sandbox: SandboxPool, track: Callable[[Sequence], Iterable]
+) -> WarmStart:
     spoken = await conversations(config, sandbox=sandbox)
     texts = [message.content for role in spoken.values() for talk in role for message in talk]
     tokenizer = Tokenizer.train(texts, vocab_size=config.tokenizer.vocab_size, atoms=ATOMS)
@@ -164,9 +167,7 @@ def _digest(config: Config) -> str:
     digest = hashlib.sha256(jax.__version__.encode())
     shaping = ("seed", "model", "mesh", "tokenizer", "warm_start", "update")
     parts = {name: values[name] for name in shaping}
-    parts["warm_start"] = {
-        name: value for name, value in values["warm_start"].items() if name != "cache_dir"
-    }
+    parts["warm_start"] = {name: value for name, value in values["warm_start"].items() if name != "cache_dir"}
     parts["update"] = values["update"]["row_length"]
     parts["excerpt_words"] = config.corpus.excerpt_words
     parts["positives"] = config.memory.positives
@@ -194,7 +195,7 @@ def _store(folder: Path, finished: WarmStart) -> None:
         shutil.rmtree(scratch)
 
 
-def _load(folder: Path, config: Config, mesh) -> WarmStart:
+def _load(folder: Path, config: Config, mesh: Mesh) -> WarmStart:
     tokenizer = Tokenizer.from_bytes((folder / "tokenizer.model").read_bytes())
     architecture = Architecture.from_config(config.model, tokenizer.vocab_size)
     with ocp.StandardCheckpointer() as checkpointer:

@@ -8,8 +8,6 @@ model and the update.
 import dataclasses
 import hashlib
 import json
-import os
-import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -23,6 +21,7 @@ from jax.sharding import Mesh
 import spade_jax
 from spade_jax import config as config_module
 from spade_jax.config import Config
+from spade_jax.errors import CheckpointError
 from spade_jax.grounding.builtin import NOUNS, builtin_documents
 from spade_jax.model.architecture import Architecture
 from spade_jax.rl.packing import PackedBatch, pack
@@ -39,7 +38,9 @@ from spade_jax.warm_start.designs import design_conversations
 
 # What a policy must be able to choose by itself is never glued to its surroundings.
 ATOMS = (*NOUNS, "\\boxed{")
-SHAPING_FOLDERS = ("grounding", "model", "rl", "roles", "text", "training", "warm_start")
+# What makes the text, the model and the update, in this package and in the config.
+SHAPING_SOURCES = ("seeding.py", "grounding", "model", "rl", "roles", "text", "training", "warm_start")
+SHAPING_UPDATE = ("row_length", "logprob_chunk", "beta1", "beta2", "weight_decay", "max_grad_norm")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -168,31 +169,44 @@ def _digest(config: Config) -> str:
     shaping = ("seed", "model", "mesh", "tokenizer", "warm_start", "update")
     parts = {name: values[name] for name in shaping}
     parts["warm_start"] = {name: value for name, value in values["warm_start"].items() if name != "cache_dir"}
-    parts["update"] = values["update"]["row_length"]
+    parts["update"] = {name: values["update"][name] for name in SHAPING_UPDATE}
     parts["excerpt_words"] = config.corpus.excerpt_words
     parts["positives"] = config.memory.positives
     parts["max_turns"] = config.agent.max_turns
     digest.update(json.dumps(parts, sort_keys=True).encode())
     package = Path(spade_jax.__file__).parent
-    for folder in SHAPING_FOLDERS:
-        for path in sorted((package / folder).rglob("*.py")):
+    for name in SHAPING_SOURCES:
+        source = package / name
+        for path in sorted(source.rglob("*.py")) if source.is_dir() else [source]:
             digest.update(path.read_bytes())
     return digest.hexdigest()[:24]
 
 
 def _store(folder: Path, finished: WarmStart) -> None:
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    scratch = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f"{folder.name}."))
-    (scratch / "tokenizer.model").write_bytes(finished.tokenizer.to_bytes())
-    (scratch / "metrics.json").write_text(json.dumps(finished.metrics))
-    with ocp.StandardCheckpointer() as checkpointer:
-        checkpointer.save(scratch / "params", finished.params)
+    """Keeps a warm start whole or not at all; one that is there already is the same and stays.
+
+    Raises:
+      CheckpointError: it could not be written.
+    """
     try:
-        os.rename(scratch, folder)
-    except OSError:
-        if not folder.exists():
-            raise
-        shutil.rmtree(scratch)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f"{folder.name}.") as scratch:
+            whole = Path(scratch) / "whole"
+            whole.mkdir()
+            (whole / "tokenizer.model").write_bytes(finished.tokenizer.to_bytes())
+            (whole / "metrics.json").write_text(json.dumps(finished.metrics))
+            with ocp.StandardCheckpointer() as checkpointer:
+                checkpointer.save(whole / "params", finished.params)
+            try:
+                whole.rename(folder)
+            except OSError:
+                if not folder.exists():
+                    raise
+    except (OSError, ValueError, RuntimeError) as error:
+        raise CheckpointError(
+            f"the warm start could not be kept in {folder.parent}: {error}. Free space or give access there, "
+            "or choose another warm_start.cache_dir; then run the same command again"
+        ) from error
 
 
 def _load(folder: Path, config: Config, mesh: Mesh) -> WarmStart:

@@ -1,0 +1,127 @@
+"""Designer conversations: grounded in what the prompt shows, and valid by the ladder that play uses."""
+
+import asyncio
+import re
+
+import pytest
+
+from spade_jax.environments.fingerprint import fingerprint
+from spade_jax.environments.validation import validate
+from spade_jax.evaluation.held_out import held_out_environments
+from spade_jax.grounding.builtin import builtin_documents, nouns_in
+from spade_jax.roles.designer import excerpt
+from spade_jax.text.extract import extract_design
+from spade_jax.warm_start.designs import design_conversations
+from spade_jax.warm_start.families import FAMILIES
+from spade_jax.warm_start.families.base import class_name
+from tests.scripted import running_sandbox
+
+DOCUMENTS = builtin_documents(5)
+WORDS = 10
+SKILLS = {class_name(family.name): family.skill for family in FAMILIES.values()}
+
+
+def converse(num, **changed):
+    parts = {"seed": 5, "documents": DOCUMENTS, "excerpt_words": WORDS, "num_positives": 2} | changed
+    return design_conversations(num, **parts)
+
+
+def lines(talk, start):
+    """The lines of the prompt that begin with a word."""
+    prompt = talk[0].content.split("\n")
+    return [line.removeprefix(start) for line in prompt if line.startswith(start)]
+
+
+def code(talk):
+    return extract_design(talk[-1].content)[0]
+
+
+def class_of(text):
+    return re.search(r"(\w+Env)\b", text)[1]
+
+
+@pytest.fixture(scope="module")
+def talks():
+    return converse(400)
+
+
+def test_a_conversation_is_a_prompt_and_a_design(talks):
+    for talk in talks:
+        assert [message.role for message in talk] == ["user", "assistant"]
+        (skill,) = lines(talk, "Skill: ")
+        assert skill == SKILLS[class_of(code(talk))]
+        assert talk[0].content.endswith("\nDesign an environment.")
+
+
+def test_all_families_are_taught(talks):
+    assert {class_of(code(talk)) for talk in talks} == SKILLS.keys()
+
+
+def test_the_prompt_carries_at_most_the_excerpt_of_one_document(talks):
+    excerpts = {excerpt(document.text, WORDS) for document in DOCUMENTS}
+    shown = [line for talk in talks for line in lines(talk, "Document: ")]
+    assert len(shown) > 200
+    assert set(shown) <= excerpts
+    assert max(len(line.split()) for line in shown) <= WORDS
+
+
+def test_programs_are_made_of_the_nouns_that_their_prompt_shows(talks):
+    grounded = 0
+    for talk in talks:
+        used = nouns_in(code(talk))
+        for line in lines(talk, "Document: "):
+            shown = nouns_in(line)
+            num = min(len(shown), len(used))
+            assert used[:num] == shown[:num]
+            grounded += num > 0
+    assert grounded > 150
+
+
+def test_another_document_makes_another_program():
+    """All else equal, the document alone decides which nouns a program has."""
+    one, other = (converse(200, documents=[DOCUMENTS[index]]) for index in (0, 1))
+    differ = [nouns_in(code(talk)) != nouns_in(code(twin)) for talk, twin in zip(one, other, strict=True)]
+    assert sum(differ) > 100
+
+
+def test_some_prompts_have_no_document(talks):
+    without = [talk for talk in talks if not lines(talk, "Document: ")]
+    assert 20 < len(without) < 200
+
+
+def test_the_shown_failure_is_another_family_of_the_same_skill(talks):
+    failures = [(talk, line) for talk in talks for line in lines(talk, "Bad: ")]
+    assert len(failures) > 50
+    for talk, line in failures:
+        assert class_of(line) != class_of(code(talk))
+        assert SKILLS[class_of(line)] == SKILLS[class_of(code(talk))]
+
+
+def test_shown_successes_are_of_the_skill_and_at_most_as_many_as_the_memory_gives(talks):
+    counts = [len(lines(talk, "Good: ")) for talk in talks]
+    assert set(counts) == {0, 1, 2}
+    for talk in talks:
+        for line in lines(talk, "Good: "):
+            assert SKILLS[class_of(line)] == SKILLS[class_of(code(talk))]
+    assert not any(lines(talk, "Good: ") for talk in converse(50, num_positives=0))
+
+
+def test_the_same_seed_gives_the_same_text_and_another_seed_another(talks):
+    assert converse(400) == talks
+    assert converse(30) == talks[:30]
+    assert converse(30, seed=6) != talks[:30]
+
+
+def test_what_is_taught_is_valid_and_not_held_out(talks):
+    held_out = frozenset(fingerprint(source.code) for source in held_out_environments(60))
+
+    async def reports(pool):
+        replies = [talk[-1].content for talk in talks[:30]]
+        return await asyncio.gather(
+            *(validate("e", reply, sandbox=pool, held_out=held_out) for reply in replies)
+        )
+
+    with running_sandbox() as sandbox:
+        found = sandbox.run(reports(sandbox.pool))
+    assert [report.rejected_by for report in found] == [""] * 30
+    assert not any(report.host_fault for report in found)

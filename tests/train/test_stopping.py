@@ -1,0 +1,47 @@
+"""The first signal ends the run after its cycle, with everything saved; a second one ends it at once."""
+
+import json
+import signal
+
+import pytest
+
+from tests.train.command import arguments, outcome, run
+
+UPDATE_DUE = {"function": "spade_jax.training.update:Updater.update"}
+
+
+def num_rows(workdir):
+    return len((workdir / "metrics.jsonl").read_text().splitlines())
+
+
+def test_one_signal_then_two_and_the_run_goes_on_as_if_nothing_had_been(reference, cache_dir, tmp_path):
+    """The signals reach the sandbox's processes too, as from a terminal."""
+    workdir = tmp_path / "run"
+    flags = arguments(workdir, cache_dir)
+
+    # In the middle of cycle 0: the cycle ends, and is saved although no checkpoint was due.
+    stopped = run(flags, at={**UPDATE_DUE, "call": 1, "signals": ["SIGINT"]}, code=130)
+    assert "stopped before cycle 1, which is saved; run the same command again to go on" in stopped.stdout
+    assert "Traceback" not in stopped.stderr
+    assert num_rows(workdir) == 1
+    assert (workdir / "checkpoints/1").is_dir()
+    assert not (workdir / "summary.json").exists()
+
+    # In the middle of cycle 1: nothing of it is finished.
+    run(flags, at={**UPDATE_DUE, "call": 1, "signals": ["SIGINT", "SIGINT"]}, code=-signal.SIGINT)
+    assert num_rows(workdir) == 1
+
+    finished = run(flags)
+    assert "resuming at cycle 1 of 4" in finished.stdout
+    assert outcome(workdir) == outcome(reference)
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
+def test_a_signal_in_the_warm_start_stops_it_with_a_word(tmp_path, name):
+    small = ["warm_start.programs=200", "warm_start.episodes=8"]
+    flags = arguments(tmp_path / "run", tmp_path / "cache", *small)
+    stopped = run(flags, at={**UPDATE_DUE, "call": 3, "signals": [name]}, code=130)
+    assert "stopped on request; run the same command again" in stopped.stderr
+    assert "Traceback" not in stopped.stderr
+    assert not list((tmp_path / "cache").glob("*"))
+    assert json.loads((tmp_path / "run/config.json").read_text())["num_cycles"] == 4

@@ -22,16 +22,14 @@ def get_config() -> Config:
     """The run that the README's result table reports."""
     return Config(
         num_cycles=300,
-        model=ModelConfig(
-            num_layers=3, width=128, num_heads=2, num_kv_heads=2, head_width=64, mlp_width=640
-        ),
+        model=ModelConfig(num_layers=3, width=128, num_heads=2, num_kv_heads=2, head_width=64, mlp_width=640),
         tokenizer=TokenizerConfig(vocab_size=1280),
         sampling=SamplingConfig(num_slots=192, max_context=256, decode_steps=4),
         designer=DesignerConfig(environments=12, skills_per_cycle=3, temperature=0.8, max_tokens=96),
         agent=AgentConfig(episodes=8, max_turns=9, max_tokens=8),
         update=UpdateConfig(row_length=256, rows_per_microbatch=8, learning_rate=5e-4, warmup_steps=10),
         warm_start=WarmStartConfig(
-            num_steps=1000,
+            num_steps=1200,
             rows_per_step=8,
             learning_rate=3e-3,
             programs=1500,

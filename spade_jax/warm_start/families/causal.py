@@ -45,7 +45,7 @@ NEEDS_CHAIN = Family(
     source=program(
         "needs_chain",
         reset="""
-            self.lit, *self.todo = chain = self.rng.sample(self.names, self.options)
+            self.lit, *self.todo = chain = self.rng.sample(self.names[: self.options], self.options)
             self.pairs = [f"{name} needs {need}" for need, name in zip(chain, self.todo)]
             self.rng.shuffle(self.pairs)
         """,
@@ -89,7 +89,7 @@ HIDDEN_LEVERS = Family(
     source=program(
         "hidden_levers",
         reset="""
-            self.levers = dict(zip(self.rng.sample(self.names, self.options), ("up", "down", "no", "no")))
+            self.levers = dict(zip(self.rng.sample(self.names[: self.options], self.options), ("up", "down", "no", "no")))
             self.known = {name: "?" for name in sorted(self.levers)}
             self.now = self.rng.randint(self.far, 9 - self.far)
             self.goal = self.now + self.rng.choice([-self.far, self.far])
@@ -129,7 +129,7 @@ FIND_CAUSE = Family(
     source=question_program(
         "find_cause",
         observe="""
-            self.answer, *others = names = self.rng.sample(self.names, self.options)
+            self.answer, *others = names = self.rng.sample(self.names[: self.options], self.options)
             on = " ".join(sorted(names[:-1]))
             off = " ".join(sorted(others))
             return f"cause: {on} on, {off} off"

@@ -58,7 +58,7 @@ MARKET = Family(
         "market",
         reset="self.need = self.share * self.rounds",
         observe="""
-            names = self.rng.sample(self.names, self.options)
+            names = self.rng.sample(self.names[: self.options], self.options)
             self.items = dict(zip(names, self.rng.sample(range(10), self.options)))
             return f"most need {self.need}: " + " ".join(f"{name} {self.items[name]}" for name in self.items)
         """,

@@ -73,8 +73,8 @@ RULE_DOORS = Family(
     source=question_program(
         "rule_doors",
         observe="""
-            names = self.rng.sample(self.names, self.options)
-            items = dict(zip(names, self.rng.sample(range(10), self.options)))
+            names = self.rng.sample(self.names[: self.options], self.options)
+            items = dict(zip(names, self.rng.sample(range(6), self.options)))
             self.answer = self.rng.choice(names)
             return f"opens {items[self.answer]}: " + " ".join(f"{name} {items[name]}" for name in items)
         """,
@@ -106,7 +106,7 @@ LAST_LEFT = Family(
     num_words=4,
     source=program(
         "last_left",
-        reset="self.answer, *self.others = self.rng.sample(self.names, self.options)",
+        reset="self.answer, *self.others = self.rng.sample(self.names[: self.options], self.options)",
         observe="""
             names = " ".join(sorted([self.answer, *self.others]))
             known = self.others[: self.clues + self.turn_count]
@@ -138,7 +138,7 @@ TOP_OF_STACK = Family(
     source=question_program(
         "top_of_stack",
         observe="""
-            stack = self.rng.sample(self.names, self.options)
+            stack = self.rng.sample(self.names[: self.options], self.options)
             self.answer = stack[0]
             pairs = [f"{upper} over {lower}" for upper, lower in zip(stack, stack[1:])]
             return "top: " + ", ".join(self.rng.sample(pairs, len(pairs)))

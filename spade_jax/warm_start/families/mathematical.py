@@ -123,8 +123,8 @@ NEXT_ABOVE = Family(
     source=question_program(
         "next_above",
         observe="""
-            names = self.rng.sample(self.names, self.options)
-            items = dict(zip(names, self.rng.sample(range(10), self.options)))
+            names = self.rng.sample(self.names[: self.options], self.options)
+            items = dict(zip(names, self.rng.sample(range(6), self.options)))
             limit = self.rng.randrange(max(items.values()))
             self.answer = min((name for name in items if items[name] > limit), key=items.get)
             return f"above {limit}: " + " ".join(f"{name} {items[name]}" for name in items)

@@ -33,8 +33,8 @@ PICK_MOST = Family(
     source=question_program(
         "pick_most",
         observe="""
-            names = self.rng.sample(self.names, self.options)
-            items = dict(zip(names, self.rng.sample(range(10), self.options)))
+            names = self.rng.sample(self.names[: self.options], self.options)
+            items = dict(zip(names, self.rng.sample(range(6), self.options)))
             self.answer = max(items, key=items.get)
             return "most: " + " ".join(f"{name} {items[name]}" for name in items)
         """,
@@ -59,9 +59,9 @@ BEST_FIT = Family(
     source=question_program(
         "best_fit",
         observe="""
-            names = self.rng.sample(self.names, self.options)
-            items = dict(zip(names, self.rng.sample(range(10), self.options)))
-            room = self.rng.randint(min(items.values()), 9)
+            names = self.rng.sample(self.names[: self.options], self.options)
+            items = dict(zip(names, self.rng.sample(range(6), self.options)))
+            room = self.rng.randint(min(items.values()), 6)
             self.answer = max((name for name in items if items[name] <= room), key=items.get)
             return f"room {room}: " + " ".join(f"{name} {items[name]}" for name in items)
         """,

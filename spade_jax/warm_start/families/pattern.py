@@ -30,7 +30,7 @@ CYCLE_NEXT = Family(
     source=question_program(
         "cycle_next",
         observe="""
-            cycle = self.rng.sample(self.names, self.options)
+            cycle = self.rng.sample(self.names[: self.options], self.options)
             shown = cycle + cycle[: self.rng.randint(1, self.options - 1)]
             self.answer = cycle[len(shown) - self.options]
             return "next: " + " ".join(shown)
@@ -55,7 +55,7 @@ ODD_ONE_OUT = Family(
     source=question_program(
         "odd_one_out",
         observe="""
-            self.answer, *pairs = self.rng.sample(self.names, self.options)
+            self.answer, *pairs = self.rng.sample(self.names[: self.options], self.options)
             shown = [self.answer] + pairs + pairs
             return "odd: " + " ".join(self.rng.sample(shown, len(shown)))
         """,
@@ -119,7 +119,7 @@ MATCH_ROW = Family(
     source=program(
         "match_row",
         reset="""
-            row = self.rng.sample(self.names, self.options)
+            row = self.rng.sample(self.names[: self.options], self.options)
             self.goal = {name: self.rng.randint(0, 1) for name in row}
             self.now = dict(self.goal)
             for name in self.rng.sample(row, self.flips):

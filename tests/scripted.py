@@ -120,6 +120,7 @@ class ScriptedEngine:
     """
 
     num_compilations = 0
+    num_slots = 16
 
     def __init__(self, tokenizer: Tokenizer, reply: Callable[[tuple[int, ...], str], str]):
         self.tokenizer = tokenizer

@@ -45,20 +45,25 @@ async def play_all(
     Args:
       advance: called as each episode ends.
     """
-    with contextlib.ExitStack() as stack:
-        sessions = [stack.enter_context(engine.session((index,))) for index in range(len(plans))]
 
-        async def play(plan: EpisodePlan, session: Session) -> Trajectory:
-            with session:
-                trajectory = await play_episode(
-                    plan,
-                    session,
-                    sandbox=sandbox,
-                    tokenizer=tokenizer,
-                    config=config,
-                    max_context=max_context,
-                )
-            advance()
-            return trajectory
+    async def play(plan: EpisodePlan, session: Session) -> Trajectory:
+        with session:
+            trajectory = await play_episode(
+                plan,
+                session,
+                sandbox=sandbox,
+                tokenizer=tokenizer,
+                config=config,
+                max_context=max_context,
+            )
+        advance()
+        return trajectory
 
-        return await asyncio.gather(*map(play, plans, sessions))
+    trajectories: list[Trajectory] = []
+    # As many at a time as keep their place in the cache between turns.
+    for start in range(0, len(plans), engine.num_slots):
+        batch = plans[start : start + engine.num_slots]
+        with contextlib.ExitStack() as stack:
+            sessions = [stack.enter_context(engine.session((index,))) for index in range(len(batch))]
+            trajectories += await asyncio.gather(*map(play, batch, sessions))
+    return trajectories

@@ -89,7 +89,8 @@ HIDDEN_LEVERS = Family(
     source=program(
         "hidden_levers",
         reset="""
-            self.levers = dict(zip(self.rng.sample(self.names[: self.options], self.options), ("up", "down", "no", "no")))
+            levers = self.rng.sample(self.names[: self.options], self.options)
+            self.levers = dict(zip(levers, ("up", "down", "no", "no")))
             self.known = {name: "?" for name in sorted(self.levers)}
             self.now = self.rng.randint(self.far, 9 - self.far)
             self.goal = self.now + self.rng.choice([-self.far, self.far])

@@ -10,12 +10,14 @@ from spade_jax.training.mesh import make_mesh
 from spade_jax.training.update import Updater
 from spade_jax.types import TokenStream, TrainingSequence
 
+ARCHITECTURE = Architecture(
+    vocab_size=48, num_layers=2, width=16, num_heads=4, num_kv_heads=2, head_width=4, mlp_width=24
+)
+
 
 @pytest.fixture(scope="session")
 def architecture():
-    return Architecture(
-        vocab_size=48, num_layers=2, width=16, num_heads=4, num_kv_heads=2, head_width=4, mlp_width=24
-    )
+    return ARCHITECTURE
 
 
 @pytest.fixture(scope="session")
@@ -40,6 +42,10 @@ def updater(architecture, update_config, mesh):
 
 @pytest.fixture(scope="session")
 def sequences():
+    return ragged_sequences()
+
+
+def ragged_sequences():
     """Eleven sequences of 3 to 24 tokens at two temperatures, with observations inside the agent's."""
     rng = np.random.default_rng(0)
     result = []

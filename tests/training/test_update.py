@@ -278,8 +278,7 @@ def test_nothing_to_learn_from_is_a_no_op_that_says_so(
 
 
 def test_misuse_is_explained(architecture, mesh, update_config, updater, params, sequences):
-    wrong_rows = pack(sequences, row_length=24, rows_multiple=1, pad_id=0)
-    assert wrong_rows.num_rows % 2
+    wrong_rows = pack(sequences[:1], row_length=24, rows_multiple=1, pad_id=0)
     with pytest.raises(ValueError, match=r"pack with row_length=24 and rows_multiple=2"):
         updater.sums(params, wrong_rows)
     with pytest.raises(ValueError, match="pack with row_length=24"):

@@ -52,10 +52,17 @@ def sandbox():
         yield running
 
 
-def test_trajectories_come_in_the_order_of_their_plans(sandbox):
-    plans = plan_pairs(SOURCES, episodes=3, run_seed=0, cycle=0)
-    ended = []
+@pytest.mark.parametrize("num_slots", [3, 64])
+def test_trajectories_come_in_the_order_of_their_plans(sandbox, num_slots):
+    plans = plan_pairs(SOURCES, episodes=2, run_seed=0, cycle=0)
+    ended, num_open = [], []
     engine = ScriptedEngine(small_tokenizer(), lambda _, talk: right(talk))
+    engine.num_slots = num_slots
+
+    def advance():
+        ended.append(1)
+        num_open.append(len(engine.open_keys))
+
     trajectories = sandbox.run(
         play_all(
             plans,
@@ -64,10 +71,11 @@ def test_trajectories_come_in_the_order_of_their_plans(sandbox):
             tokenizer=engine.tokenizer,
             config=AgentConfig(max_tokens=24),
             max_context=4096,
-            advance=lambda: ended.append(1),
+            advance=advance,
         )
     )
-    assert len(ended) == len(plans)
+    assert len(ended) == len(plans) == 8
+    assert max(num_open) < num_slots
     for plan, trajectory in zip(plans, trajectories, strict=True):
         assert trajectory.environment_id == plan.source.environment_id
         assert trajectory.condition == plan.condition

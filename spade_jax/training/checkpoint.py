@@ -58,11 +58,6 @@ class Checkpointer:
                 options=ocp.CheckpointManagerOptions(max_to_keep=keep, cleanup_tmp_directories=True),
             )
 
-    @property
-    def latest_cycle(self) -> int | None:
-        """The cycle of the newest checkpoint, usable or not."""
-        return max(self._manager.all_steps(), default=None)
-
     def save(self, cycle: int, state: TrainState, host_state: dict[str, Any]) -> None:
         """Starts to save; returns when both states have been copied, so that both may change at once.
 
@@ -101,6 +96,7 @@ class Checkpointer:
         Raises:
           CheckpointError: there are checkpoints and none is usable; nothing has been renamed.
         """
+        self.wait()
         damaged: dict[int, str] = {}
         for cycle in sorted(self._manager.all_steps(), reverse=True):
             try:

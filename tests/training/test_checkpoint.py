@@ -18,7 +18,11 @@ from spade_jax.errors import CheckpointError
 from spade_jax.training.checkpoint import Checkpointer
 from spade_jax.training.state import TrainState
 
-HOST = {"memory": [{"code": "x" * 500, "win_rate": 0.1 + 0.2}], "corpus": {"position": 7}, "none": None}
+HOST = {
+    "memory": [{"code": "x" * 500 + "λ\ud800", "win_rate": 0.1 + 0.2}],
+    "corpus": {"position": 7},
+    "none": None,
+}
 
 
 def state_of(cycle, width=40):
@@ -57,7 +61,6 @@ def saved(directory, *cycles, keep=3):
 def test_restored_equals_saved_and_only_the_newest_are_kept(tmp_path):
     saved(tmp_path, 5, 10, 15, keep=2)
     with Checkpointer(tmp_path, keep=2) as checkpointer:
-        assert checkpointer.latest_cycle == 15
         cycle, state, host_state = checkpointer.restore_latest(ABSTRACT)
     assert cycle == 15
     assert_same_bits(state, state_of(15))
@@ -67,7 +70,6 @@ def test_restored_equals_saved_and_only_the_newest_are_kept(tmp_path):
 
 def test_an_empty_folder_has_no_checkpoint(tmp_path):
     with Checkpointer(tmp_path / "new", keep=2) as checkpointer:
-        assert checkpointer.latest_cycle is None
         assert checkpointer.restore_latest(ABSTRACT) is None
 
 
@@ -168,7 +170,7 @@ def test_host_state_that_is_not_json_is_refused_at_once(tmp_path):
     with Checkpointer(tmp_path, keep=3) as checkpointer:
         with pytest.raises(TypeError):
             checkpointer.save(1, state_of(1), {"array": np.zeros(2)})
-        assert checkpointer.latest_cycle is None
+        assert checkpointer.restore_latest(ABSTRACT) is None
 
 
 def child(script: str, *arguments: str) -> subprocess.Popen[str]:
@@ -237,8 +239,7 @@ def test_a_process_killed_while_saving_leaves_the_checkpoint_before(tmp_path):
         assert_same_bits(state, state_of(cycle, width=40_000))
         assert host_state["cycle"] == cycle
         checkpointer.save(cycle + 1, state, host_state)
-        checkpointer.wait()
-        assert checkpointer.latest_cycle == cycle + 1
+    assert (tmp_path / str(cycle + 1)).is_dir()
     assert not list(tmp_path.glob("*tmp*"))
 
 

@@ -16,11 +16,11 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from spade_jax.config import Config, SandboxConfig, from_dict
+from spade_jax.config import Config, from_dict
+from spade_jax.environments.sandboxed import start_sandbox
 from spade_jax.errors import EnvironmentFailure, WorkdirError
 from spade_jax.rl.regret import episode_return
 from spade_jax.roles.agent import action_reply
-from spade_jax.sandbox.limits import SandboxLimits
 from spade_jax.sandbox.pool import SandboxPool
 from spade_jax.text.extract import action_for_environment, extract_boxed
 from spade_jax.types import EnvironmentSource, RegretEstimate
@@ -139,7 +139,7 @@ def play(saved: SavedEnvironment, config: Config, console: Console) -> None:
     """
     # The loop runs only while the sandbox works: input is read outside it, where Ctrl-C ends it at once.
     with asyncio.Runner() as runner:
-        pool = runner.run(_start_sandbox(config.sandbox))
+        pool = runner.run(start_sandbox(config.sandbox))
         try:
             seed = 0
             playing = True
@@ -150,13 +150,6 @@ def play(saved: SavedEnvironment, config: Config, console: Console) -> None:
                 playing = playing and _ask("Enter for another instance, Ctrl-D to leave: ") is not None
         finally:
             runner.run(pool.close())
-
-
-async def _start_sandbox(config: SandboxConfig) -> SandboxPool:
-    limits = SandboxLimits(
-        memory_mb=config.memory_mb, load_timeout=config.load_timeout, step_timeout=config.step_timeout
-    )
-    return await SandboxPool.start(limits, min_level=config.min_level)
 
 
 def _play_instance(

@@ -18,6 +18,7 @@ import jax
 
 from spade_jax.config import Config, to_dict
 from spade_jax.cycle import CycleRecord, Machinery, SelfPlayState, run_cycle
+from spade_jax.environments.sandboxed import start_sandbox
 from spade_jax.evaluation.held_out import held_out_environments
 from spade_jax.evaluation.solve_rate import evaluate
 from spade_jax.grounding.corpus import Corpus
@@ -28,8 +29,6 @@ from spade_jax.model.architecture import Architecture
 from spade_jax.model.transformer import Params
 from spade_jax.reporting import Reporter, cycle_line
 from spade_jax.sampling.engine import Engine
-from spade_jax.sandbox.limits import SandboxLimits
-from spade_jax.sandbox.pool import SandboxPool
 from spade_jax.seeding import derive_seed
 from spade_jax.training.checkpoint import Checkpointer
 from spade_jax.training.mesh import make_mesh
@@ -87,6 +86,9 @@ async def _run(config: Config, workdir: Workdir, reporter: Reporter, stop: StopR
             f"{'resuming at' if self_play.cycle else 'starting with'} "
             f"cycle {self_play.cycle} of {config.num_cycles} in {workdir.path}"
         )
+        # All at once: a run that resumes has then compiled what one that was not stopped has.
+        machinery.engine.load_weights(train_state.params, version=self_play.cycle)
+        machinery.engine.warm_up()
 
         async def measure() -> dict[str, float]:
             evaluation_started = time.perf_counter()
@@ -147,7 +149,7 @@ async def build(
       track: wraps the supervised steps of the warm start, to show progress.
     """
     # Its fork servers are started before the device, whose threads they must not inherit.
-    sandbox = await stack.enter_async_context(await start_sandbox(config))
+    sandbox = await stack.enter_async_context(await start_sandbox(config.sandbox))
     corpus = None
     if config.corpus.path:
         seed = derive_seed(config.seed, "corpus")
@@ -175,22 +177,6 @@ async def build(
         reference_params=warmed.params if config.update.kl_coefficient > 0 else None,
     )
     return machinery, warmed.params
-
-
-async def start_sandbox(config: Config) -> SandboxPool:
-    """The sandbox pool of a config.
-
-    Raises:
-      SandboxUnavailable: this machine cannot isolate as strictly as the config demands.
-    """
-    limits = SandboxLimits(
-        memory_mb=config.sandbox.memory_mb,
-        load_timeout=config.sandbox.load_timeout,
-        step_timeout=config.sandbox.step_timeout,
-    )
-    return await SandboxPool.start(
-        limits, num_zygotes=config.sandbox.num_zygotes, min_level=config.sandbox.min_level
-    )
 
 
 def write_record(workdir: Workdir, record: CycleRecord, cycle: int) -> None:

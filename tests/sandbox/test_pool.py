@@ -5,6 +5,7 @@ import ctypes
 import json
 import os
 import pathlib
+import shlex
 import shutil
 import signal
 import subprocess
@@ -170,7 +171,9 @@ def test_works_without_root():
             f"mount --bind {prefix} /mnt && mount -t tmpfs -o mode=755 none {top} && "
             f"mkdir -p {prefix} && mount --bind /mnt {prefix} && "
         )
-    command = f"{prepare} exec setpriv --reuid=65534 --regid=65534 --clear-groups {sys.executable} -"
+    command = (
+        f"{prepare} exec setpriv --reuid=65534 --regid=65534 --clear-groups {shlex.quote(sys.executable)} -"
+    )
     result = run_host("asyncio.run(main())\n", command=[unshare, "--mount", "sh", "-c", command])
     assert json.loads(result.stdout)[1] == "echo", result.stderr
 
@@ -182,7 +185,7 @@ def test_works_where_namespaces_are_used_up():
     unshare = shutil.which("unshare")
     if unshare is None or subprocess.run([unshare, "--user", "true"]).returncode:
         pytest.skip("no user namespace can be made here")
-    inside = f"echo 0 > /proc/sys/user/max_user_namespaces && exec {sys.executable} -"
+    inside = f"echo 0 > /proc/sys/user/max_user_namespaces && exec {shlex.quote(sys.executable)} -"
     command = [unshare, "--user", "--map-root-user", "sh", "-c", inside]
     result = run_host("asyncio.run(main())\n", command=command)
     assert json.loads(result.stdout) == ["L2", "echo"], result.stderr

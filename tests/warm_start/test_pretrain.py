@@ -12,8 +12,8 @@ import pytest
 
 import spade_jax
 from spade_jax import config as config_lib
+from spade_jax.environments.sandboxed import start_sandbox
 from spade_jax.errors import CheckpointError
-from spade_jax.train import start_sandbox
 from spade_jax.training.mesh import make_mesh
 from spade_jax.warm_start import pretrain
 from tests.tiny import get_config
@@ -35,7 +35,7 @@ def warmed(config):
             yield item
 
     async def main():
-        async with await start_sandbox(config) as sandbox:
+        async with await start_sandbox(config.sandbox) as sandbox:
             mesh = make_mesh(config.mesh)
             return await pretrain.warm_start(config, mesh=mesh, sandbox=sandbox, track=track)
 

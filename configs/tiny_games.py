@@ -29,7 +29,7 @@ def get_config() -> Config:
         agent=AgentConfig(episodes=8, max_turns=9, max_tokens=8),
         update=UpdateConfig(row_length=256, rows_per_microbatch=8, learning_rate=5e-4, warmup_steps=10),
         warm_start=WarmStartConfig(
-            num_steps=1200,
+            num_steps=900,
             rows_per_step=8,
             learning_rate=3e-3,
             programs=1500,

@@ -55,20 +55,27 @@ def killed(flags: list[str], *, at: dict) -> None:
     run(flags, at={**at, "signals": ["SIGKILL"]}, code=-signal.SIGKILL)
 
 
-def outcome(workdir: pathlib.Path) -> dict[str, object]:
-    """All that a finished run says, but for how long it took."""
-    rows = [json.loads(line) for line in (workdir / "metrics.jsonl").read_text().splitlines()]
-    found: dict[str, object] = {f"metrics row {number}": _timeless(row) for number, row in enumerate(rows)}
-    found["summary.json"] = _timeless(json.loads((workdir / "summary.json").read_text()))
-    for folder in ("environments", "episodes"):
-        for path in sorted((workdir / folder).rglob("*.*")):
-            found[str(path.relative_to(workdir))] = path.read_text()
-    return found
-
-
-def _timeless(row: dict[str, float]) -> dict[str, float]:
+def differences(workdir: pathlib.Path, reference: pathlib.Path) -> dict[str, tuple[object, object]]:
+    """What two finished runs say differently, but for how long things took."""
+    one, other = _outcome(workdir), _outcome(reference)
     return {
-        name: value
+        name: (one.get(name), other.get(name))
+        for name in sorted(one.keys() | other.keys())
+        if one.get(name) != other.get(name)
+    }
+
+
+def _outcome(workdir: pathlib.Path) -> dict[str, object]:
+    rows = [json.loads(line) for line in (workdir / "metrics.jsonl").read_text().splitlines()]
+    rows.append(json.loads((workdir / "summary.json").read_text()))
+    found: dict[str, object] = {
+        f"row {number}: {name}": value
+        for number, row in enumerate(rows)
         for name, value in row.items()
         if not name.startswith("seconds/") and "per_second" not in name
     }
+    for folder in ("environments", "episodes"):
+        for path in (workdir / folder).rglob("*.*"):
+            found[str(path.relative_to(workdir))] = path.read_text()
+    assert len(found) > 100, f"{workdir} holds next to nothing"
+    return found

@@ -13,7 +13,7 @@ from spade_jax import config as config_lib
 from spade_jax.errors import CorpusError, WorkdirError
 from spade_jax.train import train
 from tests.sandbox.test_pool import NO_SECCOMP
-from tests.train.command import CONFIG, ROOT, arguments, outcome, run
+from tests.train.command import CONFIG, ROOT, arguments, differences, run
 
 BRIEF = ["num_cycles=1", "designer.environments=4", "evaluation.environments=1", "evaluation.episodes=1"]
 
@@ -93,7 +93,7 @@ def test_a_longer_run_goes_on_where_a_shorter_one_ended(reference, cache_dir, tm
     refused = run(flags, code=1)
     assert "num_cycles: 2 -> 4" in refused.stderr
     run([*flags, "--allow_changed_config"])
-    assert outcome(tmp_path / "run") == outcome(reference)
+    assert differences(tmp_path / "run", reference) == {}
 
 
 def test_a_damaged_newest_checkpoint(reference, cache_dir, tmp_path):
@@ -111,7 +111,7 @@ def test_a_damaged_newest_checkpoint(reference, cache_dir, tmp_path):
     assert "the one of cycle 2 is used" in done.stderr
     assert "resuming at cycle 2 of 4" in done.stdout
     assert (workdir / "checkpoints/damaged-4").is_dir()
-    assert outcome(workdir) == outcome(reference)
+    assert differences(workdir, reference) == {}
 
 
 @pytest.fixture
@@ -159,7 +159,7 @@ def test_a_full_disk_keeps_the_last_checkpoint_and_the_run_goes_on_when_there_is
     small_disk(10 * size_on_disk(reference), again=True)
     done = run(flags)
     assert "resuming at cycle 2 of 4" in done.stdout
-    assert outcome(disk / "run") == outcome(reference)
+    assert differences(disk / "run", reference) == {}
 
 
 def test_without_seccomp_nothing_is_run(tmp_path):

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from tests.train.command import arguments, killed, outcome, run, start
+from tests.train.command import arguments, differences, killed, run, start
 
 EPISODES_WRITTEN = {"function": "spade_jax.workdir:Workdir.write_episodes", "after": True}
 ROW_WRITTEN = {"function": "spade_jax.metrics:MetricsWriter.write", "after": True}
@@ -37,7 +37,7 @@ def test_killed_in_a_cycle_before_a_checkpoint_and_during_one(reference, cache_d
     assert len((tmp_path / "run/metrics.jsonl").read_text().splitlines()) == 2
     killed(flags, at={**SAVE_STARTED, "call": 1})
     run(flags)
-    assert outcome(tmp_path / "run") == outcome(reference)
+    assert differences(tmp_path / "run", reference) == {}
 
 
 def test_killed_in_the_warm_start_and_run_under_another_hash_seed(reference, tmp_path):
@@ -45,14 +45,14 @@ def test_killed_in_the_warm_start_and_run_under_another_hash_seed(reference, tmp
     flags = arguments(tmp_path / "run", tmp_path / "cache")
     killed(flags, at={**UPDATE_DUE, "call": 20})
     run(flags, hash_seed="2")
-    assert outcome(tmp_path / "run") == outcome(reference)
+    assert differences(tmp_path / "run", reference) == {}
 
 
 def test_a_finished_run_says_the_same_again(reference, cache_dir, tmp_path):
     shutil.copytree(reference, tmp_path / "run")
     done = run(arguments(reference, cache_dir)[:1] + arguments(tmp_path / "run", cache_dir)[1:])
     assert "resuming at cycle 4 of 4" in done.stdout
-    assert outcome(tmp_path / "run") == outcome(reference)
+    assert differences(tmp_path / "run", reference) == {}
 
 
 @pytest.mark.slow
@@ -60,7 +60,7 @@ def test_killed_as_the_warm_start_is_kept(reference, tmp_path):
     flags = arguments(tmp_path / "run", tmp_path / "cache")
     killed(flags, at={**WARM_START_DUE_TO_BE_KEPT, "call": 1, "after": True})
     run(flags)
-    assert outcome(tmp_path / "run") == outcome(reference)
+    assert differences(tmp_path / "run", reference) == {}
 
 
 @pytest.mark.slow
@@ -70,7 +70,7 @@ def test_killed_at_some_moment_of_a_save(reference, cache_dir, tmp_path, delay):
     for _ in range(2):
         killed(flags, at={**SAVE_STARTED, "call": 1, "delay": delay})
     run(flags)
-    assert outcome(tmp_path / "run") == outcome(reference)
+    assert differences(tmp_path / "run", reference) == {}
 
 
 @pytest.mark.slow
@@ -87,4 +87,4 @@ def test_killed_again_and_again_at_any_moment(reference, cache_dir, tmp_path, se
         process.send_signal(signal.SIGKILL)
         process.communicate()
     run(flags)
-    assert outcome(tmp_path / "run") == outcome(reference)
+    assert differences(tmp_path / "run", reference) == {}

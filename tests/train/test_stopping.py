@@ -3,9 +3,7 @@
 import json
 import signal
 
-import pytest
-
-from tests.train.command import arguments, outcome, run
+from tests.train.command import arguments, differences, run
 
 UPDATE_DUE = {"function": "spade_jax.training.update:Updater.update"}
 
@@ -33,14 +31,13 @@ def test_one_signal_then_two_and_the_run_goes_on_as_if_nothing_had_been(referenc
 
     finished = run(flags)
     assert "resuming at cycle 1 of 4" in finished.stdout
-    assert outcome(workdir) == outcome(reference)
+    assert differences(workdir, reference) == {}
 
 
-@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
-def test_a_signal_in_the_warm_start_stops_it_with_a_word(tmp_path, name):
+def test_a_signal_in_the_warm_start_stops_it_with_a_word(tmp_path):
     small = ["warm_start.programs=200", "warm_start.episodes=8"]
     flags = arguments(tmp_path / "run", tmp_path / "cache", *small)
-    stopped = run(flags, at={**UPDATE_DUE, "call": 3, "signals": [name]}, code=130)
+    stopped = run(flags, at={**UPDATE_DUE, "call": 3, "signals": ["SIGTERM"]}, code=130)
     assert "stopped on request; run the same command again" in stopped.stderr
     assert "Traceback" not in stopped.stderr
     assert not list((tmp_path / "cache").glob("*"))

@@ -6,6 +6,8 @@ computed in float32. Module objects stay inside this folder: `transformer.py` sp
 a graph definition and a pytree.
 """
 
+import math
+
 import jax
 import jax.numpy as jnp
 from flax import nnx
@@ -111,20 +113,25 @@ class Block(nnx.Module):
     ) -> tuple[jax.Array, jax.Array, jax.Array]:
         """Rotated queries [B, T, N, H] and keys [B, T, K, H], and values [B, T, K, H], of x [B, T, D]."""
         h = self.attention_norm(x)
-        queries = jnp.einsum("btd,dnh->btnh", h, self._cast(self.query))
-        keys = jnp.einsum("btd,dkh->btkh", h, self._cast(self.key))
-        values = jnp.einsum("btd,dkh->btkh", h, self._cast(self.value))
+        queries, keys, values = (self._product(h, kernel) for kernel in (self.query, self.key, self.value))
         if self.qk_norm:
             queries, keys = self.query_norm(queries), self.key_norm(keys)
         return rotate(queries, rotary), rotate(keys, rotary), values
 
     def finish(self, x: jax.Array, attended: jax.Array) -> jax.Array:
         """x [B, T, D] plus the projected attention result [B, T, N, H], plus the MLP of that."""
-        x = x + jnp.einsum("btnh,nhd->btd", attended, self._cast(self.output))
+        x = x + self._product(attended, self.output)
         h = self.mlp_norm(x)
-        gate = jnp.einsum("btd,df->btf", h, self._cast(self.gate))
-        up = jnp.einsum("btd,df->btf", h, self._cast(self.up))
-        return x + jnp.einsum("btf,fd->btd", jax.nn.silu(gate) * up, self._cast(self.down))
+        gate, up = self._product(h, self.gate), self._product(h, self.up)
+        return x + self._product(jax.nn.silu(gate) * up, self.down)
 
-    def _cast(self, kernel: nnx.Param) -> jax.Array:
-        return kernel.astype(self.activation_dtype)
+    def _product(self, x: jax.Array, kernel: nnx.Param) -> jax.Array:
+        """x [B, T, ...] times a kernel whose first axes are the last ones of x.
+
+        As a product of two matrices: for one with two row axes XLA on a CPU copies the activations,
+        transposed, to take the gradient of the kernel, which costs more than the product.
+        """
+        rows, inner = x.shape[:2], x.shape[2:]
+        matrix = kernel.astype(self.activation_dtype).reshape(math.prod(inner), -1)
+        product = x.reshape(-1, math.prod(inner)) @ matrix
+        return product.reshape(*rows, *kernel.shape[len(inner) :])

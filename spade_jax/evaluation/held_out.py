@@ -12,7 +12,7 @@ from spade_jax.grounding.builtin import builtin_documents
 from spade_jax.rollout.episode import EpisodePlan
 from spade_jax.seeding import derive_rng, derive_seed
 from spade_jax.types import EnvironmentSource
-from spade_jax.warm_start.designs import make_source, words_for
+from spade_jax.warm_start.designs import make_source, word_for
 from spade_jax.warm_start.families import FAMILIES, HELD_OUT_FAMILIES
 
 HELD_OUT_SEED = 20260819
@@ -28,9 +28,9 @@ def held_out_environments(num: int) -> list[EnvironmentSource]:
     for index in range(num):
         rng = derive_rng(HELD_OUT_SEED, "held_out", index)
         family = families[index % len(families)]
-        words = words_for(rng.choice(documents), EXCERPT_WORDS, rng)
+        word = word_for(rng.choice(documents), EXCERPT_WORDS)
         name = f"held-out-{index:03d}-{family.name}"
-        sources.append(make_source(family, HARD_LEVEL, words, rng, environment_id=name))
+        sources.append(make_source(family, HARD_LEVEL, word, rng, environment_id=name))
     return sources
 
 

@@ -12,7 +12,7 @@ from spade_jax.sandbox.pool import SandboxPool
 from spade_jax.seeding import derive_rng
 from spade_jax.text.chat import Message
 from spade_jax.types import Document
-from spade_jax.warm_start.designs import make_source, words_for
+from spade_jax.warm_start.designs import make_source, word_for
 from spade_jax.warm_start.families import FAMILIES
 
 EPISODES_PER_ENVIRONMENT = 8
@@ -46,18 +46,19 @@ async def demonstrations(
         rng = derive_rng(seed, "warm_start/demonstration", index)
         family = families[index % len(families)]
         document = rng.choice(documents)
-        source = make_source(family, LEVEL, words_for(document, excerpt_words, rng), rng)
+        source = make_source(family, LEVEL, word_for(document, excerpt_words), rng)
         conversations = []
         async with gate, await sandbox.open(source.code) as environment:
             for episode in range(EPISODES_PER_ENVIRONMENT):
                 with_hint = episode % 2 == 1
                 skill = skill_with_hint if with_hint else skill_without_hint
+                hint = source.hint if with_hint else None
                 observation = (await environment.reset(rng.getrandbits(31))).observation
                 observations = [observation]
-                messages = [first_message(observation, hint=source.hint if with_hint else None)]
+                messages = [first_message(observation, hint=hint)]
                 for _ in range(max_turns):
                     if rng.random() < skill:
-                        action = family.best_action(observations, rng)
+                        action = family.best_action(observations, hint or "", rng)
                     else:
                         action = rng.choice(family.actions(observations))
                     reply = action_reply(action)

@@ -16,6 +16,7 @@ from spade_jax.types import DesignContext, Document, EnvironmentSource, MemoryRe
 from spade_jax.warm_start.families import FAMILIES
 from spade_jax.warm_start.families.base import Family
 
+NO_WORD = "item"
 WITHOUT_DOCUMENT = 0.15
 WITH_POSITIVES = 0.4
 VARY_A_POSITIVE = 0.5
@@ -23,24 +24,22 @@ WITH_NEGATIVE = 0.3
 
 
 def make_source(
-    family: Family, level: int, words: Sequence[str], rng: random.Random, *, environment_id: str = ""
+    family: Family, level: int, word: str, rng: random.Random, *, environment_id: str = ""
 ) -> EnvironmentSource:
-    """One environment of a family; `words` fill in as far as the family uses them."""
+    """One environment of a family at a level, about `word`."""
     parameters = family.parameters(rng, level)
-    used = tuple(words[: family.num_words])
     return EnvironmentSource(
         environment_id=environment_id,
         skill=family.skill,
-        code=family.source(parameters, used),
-        hint=family.hint(parameters, used),
+        code=family.source(parameters, word),
+        hint=family.hint(parameters),
     )
 
 
-def words_for(document: Document | None, excerpt_words: int, rng: random.Random) -> list[str]:
-    """The nouns that a program takes from the visible part of a document, then arbitrary ones."""
-    shown = nouns_in(excerpt(document.text, excerpt_words)) if document is not None else ()
-    others = [noun for noun in rng.sample(NOUNS, 12) if noun not in shown]
-    return [*shown, *others]
+def word_for(document: Document | None, excerpt_words: int) -> str:
+    """What a program is about: the first noun in the visible part of a document, else nothing special."""
+    nouns = nouns_in(excerpt(document.text, excerpt_words)) if document is not None else ()
+    return nouns[0] if nouns else NO_WORD
 
 
 def design_conversations(
@@ -84,7 +83,7 @@ def design_conversations(
             positives=tuple(positives),
             negative=negative,
         )
-        source = make_source(family, rng.choice((1, 2)), words_for(document, excerpt_words, rng), rng)
+        source = make_source(family, rng.choice((1, 2)), word_for(document, excerpt_words), rng)
         conversations.append(
             [
                 *designer_messages(context, excerpt_words=excerpt_words),
@@ -95,5 +94,5 @@ def design_conversations(
 
 
 def _record(family: Family, rng: random.Random, *, win_rate: float, regret: float) -> MemoryRecord:
-    source = make_source(family, rng.choice((1, 2)), words_for(None, 0, rng), rng)
+    source = make_source(family, rng.choice((1, 2)), rng.choice(NOUNS), rng)
     return MemoryRecord(source=source, win_rate=win_rate, regret=regret, cycle=0)

@@ -25,6 +25,7 @@ from spade_jax.errors import CheckpointError
 from spade_jax.grounding.builtin import NOUNS, builtin_documents
 from spade_jax.model.architecture import Architecture
 from spade_jax.rl.packing import PackedBatch, pack
+from spade_jax.roles.agent import action_reply
 from spade_jax.sandbox.pool import SandboxPool
 from spade_jax.seeding import derive_rng, derive_seed
 from spade_jax.text.chat import Message, render_conversation
@@ -35,9 +36,11 @@ from spade_jax.types import Role, TokenStream, TrainingSequence
 from spade_jax.user_cache import user_cache_dir
 from spade_jax.warm_start.demonstrations import demonstrations
 from spade_jax.warm_start.designs import design_conversations
+from spade_jax.warm_start.families.base import LETTERS, MOVES
 
-# What a policy must be able to choose by itself is never glued to its surroundings.
-ATOMS = (*NOUNS, "\\boxed{")
+# What a policy must be able to choose by itself is never glued to its surroundings, and a move is one
+# choice: one token.
+ATOMS = (*NOUNS, *LETTERS, *map(action_reply, MOVES))
 # What makes the text, the model and the update, in this package and in the config.
 SHAPING_SOURCES = ("seeding.py", "grounding", "model", "rl", "roles", "text", "training", "warm_start")
 SHAPING_UPDATE = ("row_length", "logprob_chunk", "beta1", "beta2", "weight_decay", "max_grad_norm")

@@ -17,34 +17,36 @@ from collections.abc import Callable, Sequence
 Parameters = dict[str, int]
 
 DIGITS = [str(digit) for digit in range(10)]
+LETTERS = list("ABCD")
+MOVES = (*DIGITS, *LETTERS, "up", "down", "left", "right", "stay", "buy", "sell", "wait")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Family:
     """A generator of environment programs of one kind, with a scripted player for them.
 
-    The player sees what the agent sees: the texts of the observations so far, latest last.
+    The player sees what the agent sees: the texts of the observations so far, latest last, and the hint
+    where there is one. All moves are among `MOVES`.
 
     Attributes:
       name: in snake case; the program's class is `class_name(name)`.
       skill: one of `spade_jax.types.GAME_SKILLS`.
       parameters: (rng, level) to the numbers of one program; level 1 is easy, 2 medium, and 3 harder
         than any text of the warm start. No level shares a combination of numbers with another.
-      num_words: how many words of the document the program uses, 0 to 4.
-      source: (parameters, words) to the program's text.
-      hint: (parameters, words) to a short sentence that helps in every instance and answers none.
+      source: (parameters, word of the document) to the program's text.
+      hint: parameters to a short sentence that helps in every instance and answers none.
       actions: observations to the legal moves that they show.
-      best_action: (observations, rng) to the best move, as bare text.
+      best_action: (observations, hint, rng) to the best move, as bare text; the hint is "" in an
+        episode without one.
     """
 
     name: str
     skill: str
     parameters: Callable[[random.Random, int], Parameters]
-    num_words: int
-    source: Callable[[Parameters, Sequence[str]], str]
-    hint: Callable[[Parameters, Sequence[str]], str]
+    source: Callable[[Parameters, str], str]
+    hint: Callable[[Parameters], str]
     actions: Callable[[Sequence[str]], list[str]]
-    best_action: Callable[[Sequence[str], random.Random], str]
+    best_action: Callable[[Sequence[str], str, random.Random], str]
 
 
 def by_level(names: str, *levels: Sequence[tuple[int, ...]]) -> Callable[[random.Random, int], Parameters]:
@@ -58,9 +60,9 @@ def by_level(names: str, *levels: Sequence[tuple[int, ...]]) -> Callable[[random
 
 question_parameters = by_level(
     "options rounds max_turns",
-    [(2, 1, 1), (3, 1, 1), (2, 2, 3)],
-    [(2, 2, 2), (3, 2, 3), (4, 1, 1)],
-    [(3, 2, 2), (4, 2, 3), (3, 3, 4)],
+    [(2, 1, 1), (3, 1, 1), (2, 2, 2)],
+    [(3, 2, 3), (2, 3, 4), (4, 1, 1)],
+    [(3, 2, 2), (4, 2, 2), (3, 3, 4)],
 )
 
 
@@ -69,35 +71,30 @@ def class_name(name: str) -> str:
     return "".join(part.title() for part in name.split("_")) + "Env"
 
 
-def program(name: str, *, reset: str, observe: str, step: str) -> Callable[[Parameters, Sequence[str]], str]:
+def program(name: str, *, reset: str, observe: str, step: str) -> Callable[[Parameters, str], str]:
     """The source of a family: one skeleton around the lines that make its game.
-
-    A single word stands in the lines wherever they say `$word`; several become the list `self.names`.
 
     Args:
       reset: lines that draw the instance from `self.rng`.
-      observe: lines of the method that returns the observation; called once a turn, so it may draw too.
+      observe: lines of the method that returns the observation, in which `$word` stands for the word of
+        the document; called once a turn, so it may draw too.
       step: lines that apply `move` and set `won` and `lost`.
 
     Returns:
-      (parameters, words) to the program's text; `parameters` holds `max_turns`, and all of its other
+      (parameters, word) to the program's text; `parameters` holds `max_turns`, and all of its other
       numbers become class attributes.
     """
     reset, observe, step = (
         textwrap.indent(textwrap.dedent(lines).strip(), " " * 8) for lines in (reset, observe, step)
     )
 
-    def source(parameters: Parameters, words: Sequence[str]) -> str:
+    def source(parameters: Parameters, word: str) -> str:
         numbers = {key: value for key, value in parameters.items() if key != "max_turns"}
-        constants = f"    {', '.join(numbers)} = {', '.join(map(str, numbers.values()))}"
-        if len(words) > 1:
-            constants += f'\n    names = "{" ".join(words)}".split()'
-        shown = observe.replace("$word", words[0]) if words else observe
         return f"""\
 import random
 
 class {class_name(name)}:
-{constants}
+    {", ".join(numbers)} = {", ".join(map(str, numbers.values()))}
     def __init__(self, max_turns={parameters["max_turns"]}):
         self.max_turns = max_turns
     def reset(self, seed=None):
@@ -106,7 +103,7 @@ class {class_name(name)}:
 {reset}
         return self.observe(), {{}}
     def observe(self):
-{shown}
+{observe.replace("$word", word)}
     def step(self, action):
         self.turn_count += 1
         move = action.removeprefix("\\\\boxed{{").removesuffix("}}")
@@ -117,7 +114,7 @@ class {class_name(name)}:
     return source
 
 
-def question_program(name: str, *, observe: str) -> Callable[[Parameters, Sequence[str]], str]:
+def question_program(name: str, *, observe: str) -> Callable[[Parameters, str], str]:
     """The source of a family that asks a new question each turn and is won by `rounds` right answers.
 
     Args:
@@ -131,6 +128,23 @@ def question_program(name: str, *, observe: str) -> Callable[[Parameters, Sequen
             self.right += move == self.answer
             won, lost = self.right == self.rounds, False
         """,
+    )
+
+
+def items_program(name: str, *, answer: str, shown: str) -> Callable[[Parameters, str], str]:
+    """The source of a family that asks for one of some letters, each shown with a digit.
+
+    Args:
+      answer: lines that set `self.answer` from `items`, a mapping of letter to digit.
+      shown: the question, the text before the colon, as it stands in an f-string.
+    """
+    return question_program(
+        name,
+        observe=f"""
+items = dict(zip("ABCD"[: self.options], self.rng.sample(range(10), self.options)))
+{textwrap.dedent(answer).strip()}
+return f"{shown}: " + " ".join(f"{{name}} {{items[name]}}" for name in items)
+""",
     )
 
 
@@ -159,12 +173,11 @@ def cells_after(text: str, word: str) -> list[tuple[int, int]]:
     return [(int(x), int(y)) for x, y in re.findall(rf"\b{word} (\d),(\d)", text)]
 
 
-def named_numbers(text: str) -> dict[str, int]:
-    """`fig 3 rope 7` as a mapping of name to number, in the order shown."""
-    items = text.split()
-    return {name: int(number) for name, number in zip(items[::2], items[1::2], strict=True)}
+def shown_items(observations: Sequence[str]) -> dict[str, int]:
+    """`A 3 B 7` in the latest observation as a mapping of letter to number, in the order shown."""
+    return {name: int(number) for name, number in re.findall(r"\b([A-D]) (\d+)", state(observations))}
 
 
-def shown_names(observations: Sequence[str]) -> list[str]:
-    """The names in the state of the latest observation, each once, in the order shown."""
-    return list(dict.fromkeys(word for word in state(observations).split() if not word.isdigit()))
+def shown_letters(observations: Sequence[str]) -> list[str]:
+    """The letters in the state of the latest observation, each once, in order."""
+    return sorted(set(re.findall(r"\b[A-D]\b", state(observations))))

@@ -1,6 +1,6 @@
 """Two families that no training sees: they recombine what the others teach, in the same words."""
 
-from spade_jax.warm_start.families.base import Family, by_level, program, shown_names
+from spade_jax.warm_start.families.base import Family, by_level, program, shown_letters
 from spade_jax.warm_start.families.optimization import best_most
 from spade_jax.warm_start.families.spatial import DIRECTIONS, best_step
 
@@ -14,7 +14,6 @@ COURIER = Family(
         [(3, 1, 7), (4, 1, 9)],
         [(4, 2, 9), (5, 1, 9)],
     ),
-    num_words=1,
     source=program(
         "courier",
         reset="""
@@ -38,7 +37,7 @@ COURIER = Family(
             won, lost = not self.todo, self.you in self.pits
         """,
     ),
-    hint=lambda parameters, words: "step towards the goal but never onto a trap",
+    hint=lambda parameters: "step towards the goal but never onto a trap",
     actions=lambda observations: list(DIRECTIONS),
     best_action=best_step,
 )
@@ -53,22 +52,21 @@ MARKET = Family(
         [(3, 6, 4, 4), (4, 7, 2, 2)],
         [(4, 7, 3, 3), (4, 7, 4, 4)],
     ),
-    num_words=4,
     source=program(
         "market",
         reset="self.need = self.share * self.rounds",
         observe="""
-            names = self.rng.sample(self.names[: self.options], self.options)
-            self.items = dict(zip(names, self.rng.sample(range(10), self.options)))
-            return f"most need {self.need}: " + " ".join(f"{name} {self.items[name]}" for name in self.items)
+            self.items = dict(zip("ABCD"[: self.options], self.rng.sample(range(10), self.options)))
+            items = " ".join(f"{name} {self.items[name]}" for name in self.items)
+            return f"most $word need {self.need}: {items}"
         """,
         step="""
             self.need = max(self.need - self.items.get(move, 0), 0)
             won, lost = self.need == 0, False
         """,
     ),
-    hint=lambda parameters, words: "pick the one with the greatest number",
-    actions=shown_names,
+    hint=lambda parameters: "pick the one with the greatest number",
+    actions=shown_letters,
     best_action=best_most,
 )
 

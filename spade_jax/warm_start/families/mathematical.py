@@ -1,4 +1,4 @@
-"""Families for Mathematical Reasoning: hitting a number, taking the last, the next number up, differences."""
+"""Families for Mathematical Reasoning: hitting a number, taking the last, differences."""
 
 import random
 from collections.abc import Sequence
@@ -7,13 +7,10 @@ from spade_jax.warm_start.families.base import (
     DIGITS,
     Family,
     by_level,
-    named_numbers,
     number_after,
     program,
     question,
-    question_parameters,
     question_program,
-    shown_names,
     state,
 )
 
@@ -24,7 +21,7 @@ def _adds(observations: Sequence[str]) -> list[str]:
     return [part for part in question(observations).split() if part in DIGITS]
 
 
-def _best_add(observations: Sequence[str], rng: random.Random) -> str:
+def _best_add(observations: Sequence[str], hint: str, rng: random.Random) -> str:
     text, adds = state(observations), _adds(observations)
     gap = number_after(text, "goal") - number_after(text, "now")
     return max((add for add in adds if int(add) <= gap), default=adds[0])
@@ -39,14 +36,13 @@ REACH_GOAL = Family(
         [(1, 3, 5, 2, 6), (1, 2, 5, 2, 6)],
         [(1, 4, 6, 2, 6), (1, 3, 6, 2, 5)],
     ),
-    num_words=1,
     source=program(
         "reach_goal",
         reset="self.now = self.goal = self.right = 0",
         observe="""
             if self.now == self.goal:
                 self.now, self.goal = sorted(self.rng.sample(range(10), 2))
-            return f"add {self.low} {self.mid} {self.high} $word: now {self.now} goal {self.goal}"
+            return f"add $word {self.low} {self.mid} {self.high}: now {self.now} goal {self.goal}"
         """,
         step="""
             for add in (self.low, self.mid, self.high):
@@ -55,7 +51,7 @@ REACH_GOAL = Family(
             won, lost = self.right == self.rounds, self.now > self.goal
         """,
     ),
-    hint=lambda parameters, words: "add the greatest that does not take now above the goal",
+    hint=lambda parameters: "add the greatest that does not take now above the goal",
     actions=_adds,
     best_action=_best_add,
 )
@@ -65,7 +61,7 @@ def _takes(observations: Sequence[str]) -> list[str]:
     return [part for part in question(observations).split() if part in DIGITS]
 
 
-def _best_take(observations: Sequence[str], rng: random.Random) -> str:
+def _best_take(observations: Sequence[str], hint: str, rng: random.Random) -> str:
     takes = _takes(observations)
     spare = number_after(state(observations), "now") % (len(takes) + 1)
     return str(spare) if spare else rng.choice(takes)
@@ -77,10 +73,9 @@ TAKE_LAST = Family(
     parameters=by_level(
         "most rounds max_turns",
         [(2, 1, 4), (2, 1, 5), (3, 1, 4)],
-        [(2, 2, 6), (3, 1, 5), (4, 1, 5)],
-        [(3, 2, 6), (5, 1, 6), (2, 3, 8)],
+        [(3, 1, 5), (4, 1, 5)],
+        [(2, 2, 6), (2, 2, 7)],
     ),
-    num_words=1,
     source=program(
         "take_last",
         reset="""
@@ -89,7 +84,7 @@ TAKE_LAST = Family(
         """,
         observe="""
             takes = " ".join(self.takes)
-            return f"take {takes} $word: now {self.now}"
+            return f"take $word {takes}: now {self.now}"
         """,
         step="""
             won = lost = False
@@ -101,7 +96,7 @@ TAKE_LAST = Family(
                     lost = self.now == 0
         """,
     ),
-    hint=lambda parameters, words: (
+    hint=lambda parameters: (
         f"leave {parameters['most'] + 1} or {2 * parameters['most'] + 2} for the other, and take the last"
     ),
     actions=_takes,
@@ -109,35 +104,8 @@ TAKE_LAST = Family(
 )
 
 
-def _best_above(observations: Sequence[str], rng: random.Random) -> str:
-    numbers = named_numbers(state(observations))
-    limit = number_after(question(observations), "above")
-    return min((name for name in numbers if numbers[name] > limit), key=numbers.__getitem__)
-
-
-NEXT_ABOVE = Family(
-    name="next_above",
-    skill=SKILL,
-    parameters=question_parameters,
-    num_words=4,
-    source=question_program(
-        "next_above",
-        observe="""
-            names = self.rng.sample(self.names[: self.options], self.options)
-            items = dict(zip(names, self.rng.sample(range(6), self.options)))
-            limit = self.rng.randrange(max(items.values()))
-            self.answer = min((name for name in items if items[name] > limit), key=items.get)
-            return f"above {limit}: " + " ".join(f"{name} {items[name]}" for name in items)
-        """,
-    ),
-    hint=lambda parameters, words: "pick the least number that is above the limit",
-    actions=shown_names,
-    best_action=_best_above,
-)
-
-
-def _best_gap(observations: Sequence[str], rng: random.Random) -> str:
-    first, second = named_numbers(state(observations)).values()
+def _best_gap(observations: Sequence[str], hint: str, rng: random.Random) -> str:
+    first, second = map(int, state(observations).split())
     return str(abs(first - second))
 
 
@@ -146,22 +114,21 @@ COUNT_GAP = Family(
     skill=SKILL,
     parameters=by_level(
         "top rounds max_turns",
-        [(5, 1, 1), (7, 1, 1), (9, 1, 1)],
-        [(5, 2, 3), (7, 2, 3), (9, 2, 3)],
-        [(7, 2, 2), (9, 2, 2)],
+        [(3, 1, 1), (4, 1, 1), (5, 1, 1)],
+        [(4, 2, 3), (5, 2, 3), (6, 1, 1)],
+        [(5, 2, 2), (6, 2, 2)],
     ),
-    num_words=2,
     source=question_program(
         "count_gap",
         observe="""
-            values = [self.rng.randint(0, self.top) for name in self.names]
-            self.answer = str(max(values) - min(values))
-            return "gap: " + " ".join(f"{name} {value}" for name, value in zip(self.names, values))
+            one, other = self.rng.randint(0, self.top), self.rng.randint(0, self.top)
+            self.answer = str(abs(one - other))
+            return f"gap $word: {one} {other}"
         """,
     ),
-    hint=lambda parameters, words: f"the greater of {words[0]} and {words[1]} less the other",
-    actions=lambda observations: list(DIGITS),
+    hint=lambda parameters: "take the smaller number from the greater",
+    actions=lambda observations: DIGITS,
     best_action=_best_gap,
 )
 
-FAMILIES = (REACH_GOAL, TAKE_LAST, NEXT_ABOVE, COUNT_GAP)
+FAMILIES = (REACH_GOAL, TAKE_LAST, COUNT_GAP)

@@ -6,73 +6,60 @@ from collections.abc import Sequence
 from spade_jax.warm_start.families.base import (
     Family,
     by_level,
-    named_numbers,
+    items_program,
     number_after,
     program,
     question,
     question_parameters,
-    question_program,
-    shown_names,
+    shown_items,
+    shown_letters,
     state,
 )
 
 SKILL = "Optimization"
 
 
-def best_most(observations: Sequence[str], rng: random.Random) -> str:
-    """The name with the greatest number."""
-    numbers = named_numbers(state(observations))
-    return max(numbers, key=numbers.__getitem__)
+def best_most(observations: Sequence[str], hint: str, rng: random.Random) -> str:
+    """The letter with the greatest number."""
+    items = shown_items(observations)
+    return max(items, key=items.__getitem__)
 
 
 PICK_MOST = Family(
     name="pick_most",
     skill=SKILL,
     parameters=question_parameters,
-    num_words=4,
-    source=question_program(
-        "pick_most",
-        observe="""
-            names = self.rng.sample(self.names[: self.options], self.options)
-            items = dict(zip(names, self.rng.sample(range(6), self.options)))
-            self.answer = max(items, key=items.get)
-            return "most: " + " ".join(f"{name} {items[name]}" for name in items)
-        """,
-    ),
-    hint=lambda parameters, words: "pick the one with the greatest number",
-    actions=shown_names,
+    source=items_program("pick_most", answer="self.answer = max(items, key=items.get)", shown="most $word"),
+    hint=lambda parameters: "pick the one with the greatest number",
+    actions=shown_letters,
     best_action=best_most,
 )
 
 
-def _best_fit(observations: Sequence[str], rng: random.Random) -> str:
-    numbers = named_numbers(state(observations))
-    room = number_after(question(observations), "room")
-    return max((name for name in numbers if numbers[name] <= room), key=numbers.__getitem__)
+def _best_fit(observations: Sequence[str], hint: str, rng: random.Random) -> str:
+    items, room = shown_items(observations), number_after(question(observations), "room")
+    return max((name for name in items if items[name] <= room), key=items.__getitem__)
 
 
 BEST_FIT = Family(
     name="best_fit",
     skill=SKILL,
     parameters=question_parameters,
-    num_words=4,
-    source=question_program(
+    source=items_program(
         "best_fit",
-        observe="""
-            names = self.rng.sample(self.names[: self.options], self.options)
-            items = dict(zip(names, self.rng.sample(range(6), self.options)))
-            room = self.rng.randint(min(items.values()), 6)
+        answer="""
+            room = self.rng.randint(min(items.values()), 9)
             self.answer = max((name for name in items if items[name] <= room), key=items.get)
-            return f"room {room}: " + " ".join(f"{name} {items[name]}" for name in items)
         """,
+        shown="fit $word room {room}",
     ),
-    hint=lambda parameters, words: "pick the greatest number that is not above the room",
-    actions=shown_names,
+    hint=lambda parameters: "pick the greatest number that is not above the room",
+    actions=shown_letters,
     best_action=_best_fit,
 )
 
 
-def _best_trade(observations: Sequence[str], rng: random.Random) -> str:
+def _best_trade(observations: Sequence[str], hint: str, rng: random.Random) -> str:
     text = state(observations)
     paid, price = number_after(text, "paid"), number_after(text, "price")
     gain = number_after(question(observations), "gain")
@@ -90,7 +77,6 @@ TRADE = Family(
         [(4, 8), (4, 9)],
         [(5, 8), (5, 9)],
     ),
-    num_words=1,
     source=program(
         "trade",
         reset="self.paid = 0",
@@ -106,9 +92,7 @@ TRADE = Family(
                 self.paid = self.price
         """,
     ),
-    hint=lambda parameters, words: (
-        f"buy when the price is low, sell when it is {parameters['gain']} above paid"
-    ),
+    hint=lambda parameters: f"buy when the price is low, sell when it is {parameters['gain']} above paid",
     actions=lambda observations: ["buy", "sell", "wait"],
     best_action=_best_trade,
 )

@@ -1,6 +1,7 @@
-"""Families for Pattern Recognition: cycles of words, the odd one out, count-ups, matching a row."""
+"""Families for Pattern Recognition: cycles of letters, the odd one out, count-ups, matching a row."""
 
 import random
+from collections import Counter
 from collections.abc import Sequence
 
 from spade_jax.warm_start.families.base import (
@@ -10,14 +11,15 @@ from spade_jax.warm_start.families.base import (
     program,
     question_parameters,
     question_program,
-    shown_names,
+    shown_items,
+    shown_letters,
     state,
 )
 
 SKILL = "Pattern Recognition"
 
 
-def _best_next(observations: Sequence[str], rng: random.Random) -> str:
+def _best_next(observations: Sequence[str], hint: str, rng: random.Random) -> str:
     shown = state(observations).split()
     return shown[shown.index(shown[-1]) + 1]
 
@@ -26,47 +28,53 @@ CYCLE_NEXT = Family(
     name="cycle_next",
     skill=SKILL,
     parameters=question_parameters,
-    num_words=4,
     source=question_program(
         "cycle_next",
         observe="""
-            cycle = self.rng.sample(self.names[: self.options], self.options)
+            cycle = self.rng.sample("ABCD"[: self.options], self.options)
             shown = cycle + cycle[: self.rng.randint(1, self.options - 1)]
             self.answer = cycle[len(shown) - self.options]
-            return "next: " + " ".join(shown)
+            return "next $word: " + " ".join(shown)
         """,
     ),
-    hint=lambda parameters, words: "pick what came next the last time",
-    actions=shown_names,
+    hint=lambda parameters: "pick what came next the last time",
+    actions=shown_letters,
     best_action=_best_next,
 )
 
 
-def _best_odd(observations: Sequence[str], rng: random.Random) -> str:
-    shown = state(observations).split()
-    return next(name for name in shown if shown.count(name) == 1)
+def _best_odd(observations: Sequence[str], hint: str, rng: random.Random) -> str:
+    items = shown_items(observations)
+    counts = Counter(items.values())
+    return next(name for name in items if counts[items[name]] == 1)
 
 
 ODD_ONE_OUT = Family(
     name="odd_one_out",
     skill=SKILL,
-    parameters=question_parameters,
-    num_words=4,
+    parameters=by_level(
+        "options rounds max_turns",
+        [(3, 1, 1), (3, 1, 2)],
+        [(4, 1, 1), (3, 2, 3)],
+        [(3, 2, 2), (4, 2, 3), (3, 3, 4)],
+    ),
     source=question_program(
         "odd_one_out",
         observe="""
-            self.answer, *pairs = self.rng.sample(self.names[: self.options], self.options)
-            shown = [self.answer] + pairs + pairs
-            return "odd: " + " ".join(self.rng.sample(shown, len(shown)))
+            same, odd = self.rng.sample(range(10), 2)
+            items = dict.fromkeys("ABCD"[: self.options], same)
+            self.answer = self.rng.choice(list(items))
+            items[self.answer] = odd
+            return "odd $word: " + " ".join(f"{name} {items[name]}" for name in items)
         """,
     ),
-    hint=lambda parameters, words: "pick the one that is shown once, not twice",
-    actions=shown_names,
+    hint=lambda parameters: "pick the one whose number is shown once",
+    actions=shown_letters,
     best_action=_best_odd,
 )
 
 
-def _best_count(observations: Sequence[str], rng: random.Random) -> str:
+def _best_count(observations: Sequence[str], hint: str, rng: random.Random) -> str:
     *_, before, last = map(int, state(observations).split())
     return str(last + last - before)
 
@@ -80,7 +88,6 @@ COUNT_UP = Family(
         [(3, 1, 1), (2, 2, 3), (1, 2, 2)],
         [(2, 2, 2), (3, 2, 2), (3, 3, 4)],
     ),
-    num_words=0,
     source=question_program(
         "count_up",
         observe="""
@@ -88,11 +95,11 @@ COUNT_UP = Family(
             start = self.rng.randrange(10 - 3 * stride)
             *shown, answer = range(start, start + 4 * stride, stride)
             self.answer = str(answer)
-            return "next: " + " ".join(map(str, shown))
+            return "count $word: " + " ".join(map(str, shown))
         """,
     ),
-    hint=lambda parameters, words: "add the same step to the last number",
-    actions=lambda observations: list(DIGITS),
+    hint=lambda parameters: "add the same step to the last number",
+    actions=lambda observations: DIGITS,
     best_action=_best_count,
 )
 
@@ -102,7 +109,7 @@ def _row(observations: Sequence[str]) -> dict[str, tuple[str, str]]:
     return {name: (now, goal) for name, now, goal in zip(items[::3], items[1::3], items[2::3], strict=True)}
 
 
-def _best_flip(observations: Sequence[str], rng: random.Random) -> str:
+def _best_flip(observations: Sequence[str], hint: str, rng: random.Random) -> str:
     return rng.choice([name for name, (now, goal) in _row(observations).items() if now != goal])
 
 
@@ -111,22 +118,21 @@ MATCH_ROW = Family(
     skill=SKILL,
     parameters=by_level(
         "options flips max_turns",
-        [(3, 2, 2), (3, 2, 3)],
+        [(2, 1, 1), (3, 1, 1), (3, 2, 2), (3, 2, 3)],
         [(4, 2, 3), (4, 2, 2), (3, 3, 3)],
-        [(4, 3, 3), (4, 4, 4)],
+        [(4, 3, 3), (4, 3, 4)],
     ),
-    num_words=4,
     source=program(
         "match_row",
         reset="""
-            row = self.rng.sample(self.names[: self.options], self.options)
-            self.goal = {name: self.rng.randint(0, 1) for name in row}
+            self.goal = {name: self.rng.randint(0, 1) for name in "ABCD"[: self.options]}
             self.now = dict(self.goal)
-            for name in self.rng.sample(row, self.flips):
+            for name in self.rng.sample(list(self.goal), self.flips):
                 self.now[name] = 1 - self.goal[name]
         """,
         observe="""
-            return "flip: " + " ".join(f"{name} {self.now[name]} {self.goal[name]}" for name in self.now)
+            pairs = [f"{name} {self.now[name]} {self.goal[name]}" for name in self.now]
+            return "flip $word: " + " ".join(pairs)
         """,
         step="""
             if move in self.now:
@@ -134,8 +140,8 @@ MATCH_ROW = Family(
             won, lost = self.now == self.goal, False
         """,
     ),
-    hint=lambda parameters, words: "pick one whose two numbers are not the same",
-    actions=lambda observations: list(_row(observations)),
+    hint=lambda parameters: "pick one whose two numbers are not the same",
+    actions=shown_letters,
     best_action=_best_flip,
 )
 

@@ -20,7 +20,7 @@ Cell = tuple[int, int]
 DIRECTIONS = {"up": (0, 1), "down": (0, -1), "left": (-1, 0), "right": (1, 0)}
 
 
-def best_step(observations: Sequence[str], rng: random.Random) -> str:
+def best_step(observations: Sequence[str], hint: str, rng: random.Random) -> str:
     """A direction on a grid that avoids traps and, where one does, comes nearer without a dead end."""
     text = state(observations)
     [you], [goal] = cells_after(text, "you"), cells_after(text, "goal")
@@ -49,7 +49,6 @@ TRAP_WALK = Family(
         [(3, 2, 5), (4, 2, 7), (5, 2, 9)],
         [(4, 3, 6), (5, 3, 8), (5, 4, 9)],
     ),
-    num_words=1,
     source=program(
         "trap_walk",
         reset="""
@@ -69,13 +68,13 @@ TRAP_WALK = Family(
             won, lost = self.you == self.goal, self.you in self.pits
         """,
     ),
-    hint=lambda parameters, words: "step towards the goal but never onto a trap",
+    hint=lambda parameters: "step towards the goal but never onto a trap",
     actions=lambda observations: list(DIRECTIONS),
     best_action=best_step,
 )
 
 
-def _best_on_line(observations: Sequence[str], rng: random.Random) -> str:
+def _best_on_line(observations: Sequence[str], hint: str, rng: random.Random) -> str:
     text = state(observations)
     return "right" if number_after(text, "you") < number_after(text, "goal") else "left"
 
@@ -89,7 +88,6 @@ KEY_DOOR = Family(
         [(6, 2, 9), (5, 2, 7), (7, 1, 6)],
         [(6, 2, 7), (6, 3, 9), (7, 2, 8)],
     ),
-    num_words=1,
     source=program(
         "key_door",
         reset="""
@@ -108,13 +106,13 @@ KEY_DOOR = Family(
             won, lost = not self.todo, False
         """,
     ),
-    hint=lambda parameters, words: "step towards the goal, one number at a time",
+    hint=lambda parameters: "step towards the goal, one number at a time",
     actions=lambda observations: ["left", "right"],
     best_action=_best_on_line,
 )
 
 
-def _best_lane(observations: Sequence[str], rng: random.Random) -> str:
+def _best_lane(observations: Sequence[str], hint: str, rng: random.Random) -> str:
     text = state(observations)
     you, traps = number_after(text, "you"), numbers_after(text, "trap")
     lanes = set(range(number_after(text, "lanes"))) - set(traps)
@@ -131,7 +129,6 @@ LANE_DODGE = Family(
         [(3, 2, 2, 2), (4, 2, 3, 3), (5, 3, 2, 2)],
         [(3, 2, 4, 4), (5, 3, 4, 4), (5, 4, 3, 3)],
     ),
-    num_words=1,
     source=program(
         "lane_dodge",
         reset="self.you = self.rng.randrange(self.lanes)",
@@ -150,7 +147,7 @@ LANE_DODGE = Family(
             won = not lost and self.turn_count == self.rounds
         """,
     ),
-    hint=lambda parameters, words: "go where no trap is, stay only if you are safe",
+    hint=lambda parameters: "go where no trap is, stay only if you are safe",
     actions=lambda observations: ["left", "stay", "right"],
     best_action=_best_lane,
 )

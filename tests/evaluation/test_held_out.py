@@ -12,7 +12,7 @@ from spade_jax.grounding.builtin import builtin_documents
 from spade_jax.roles.designer import design_reply
 from spade_jax.seeding import derive_rng
 from spade_jax.text.extract import extract_design
-from spade_jax.warm_start.designs import design_conversations, make_source, words_for
+from spade_jax.warm_start.designs import design_conversations, make_source, word_for
 from spade_jax.warm_start.families import FAMILIES, HELD_OUT_FAMILIES
 from spade_jax.warm_start.families.base import class_name
 
@@ -48,7 +48,7 @@ def easy_programs():
         for level in (1, 2):
             for draw in range(20):
                 rng = derive_rng(7, "easy", level, draw)
-                yield make_source(family, level, words_for(documents[draw], 24, rng), rng).code
+                yield make_source(family, level, word_for(documents[draw], 24), rng).code
 
 
 def test_it_holds_the_hardest_level_alone():

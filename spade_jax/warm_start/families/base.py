@@ -60,9 +60,9 @@ def by_level(names: str, *levels: Sequence[tuple[int, ...]]) -> Callable[[random
 
 question_parameters = by_level(
     "options rounds max_turns",
-    [(2, 1, 1), (3, 1, 1), (2, 2, 2)],
-    [(3, 2, 3), (2, 3, 4), (4, 1, 1)],
-    [(3, 2, 2), (4, 2, 2), (3, 3, 4)],
+    [(2, 1, 1), (3, 1, 1), (4, 1, 1)],
+    [(2, 2, 2), (3, 2, 3), (4, 2, 3)],
+    [(2, 3, 3), (3, 3, 4), (4, 2, 2)],
 )
 
 

@@ -1,4 +1,4 @@
-"""Families for Causal Inference: chains of needs, levers of unknown effect, the cause from two trials."""
+"""Families for Causal Inference: chains of lights, levers of unknown effect, the cause from two trials."""
 
 import random
 import re
@@ -22,28 +22,27 @@ SKILL = "Causal Inference"
 
 def _best_light(observations: Sequence[str], hint: str, rng: random.Random) -> str:
     text = state(observations)
-    needed_by = dict(pair[::-1] for pair in re.findall(r"(\w) needs (\w)", text))
-    return needed_by[text[-1]]
+    return dict(re.findall(r"(\w) lights (\w)", text))[text[-1]]
 
 
-NEEDS_CHAIN = Family(
-    name="needs_chain",
+LIGHTS_CHAIN = Family(
+    name="lights_chain",
     skill=SKILL,
     parameters=by_level(
         "options max_turns",
         [(2, 1), (3, 2), (3, 3)],
-        [(4, 5), (4, 4)],
-        [(4, 3)],
+        [(4, 5), (4, 6)],
+        [(4, 3), (4, 4)],
     ),
     source=program(
-        "needs_chain",
+        "lights_chain",
         reset="""
             self.lit, *self.todo = chain = self.rng.sample("ABCD"[: self.options], self.options)
-            self.pairs = [f"{name} needs {need}" for need, name in zip(chain, self.todo)]
+            self.pairs = [f"{cause} lights {effect}" for cause, effect in zip(chain, self.todo)]
             self.rng.shuffle(self.pairs)
         """,
         observe="""
-            return "light $word: " + " ".join(self.pairs) + f" lit {self.lit}"
+            return "next $word: " + " ".join(self.pairs) + f" lit {self.lit}"
         """,
         step="""
             if move == self.todo[0]:
@@ -51,7 +50,7 @@ NEEDS_CHAIN = Family(
             won, lost = not self.todo, False
         """,
     ),
-    hint=lambda parameters: "light the one that needs the one that is lit",
+    hint=lambda parameters: "pick the one that the lit one lights",
     actions=shown_letters,
     best_action=_best_light,
 )
@@ -129,4 +128,4 @@ FIND_CAUSE = Family(
     best_action=_best_cause,
 )
 
-FAMILIES = (NEEDS_CHAIN, HIDDEN_LEVERS, FIND_CAUSE)
+FAMILIES = (LIGHTS_CHAIN, HIDDEN_LEVERS, FIND_CAUSE)

@@ -10,9 +10,9 @@ COURIER = Family(
     skill="Spatial Reasoning",
     parameters=by_level(
         "size traps max_turns",
-        [(3, 1, 8), (3, 1, 9)],
+        [(2, 1, 5), (3, 1, 9)],
+        [(3, 1, 8), (3, 2, 9)],
         [(3, 1, 7), (4, 1, 9)],
-        [(4, 2, 9), (5, 1, 9)],
     ),
     source=program(
         "courier",
@@ -48,9 +48,9 @@ MARKET = Family(
     skill="Optimization",
     parameters=by_level(
         "options share rounds max_turns",
-        [(3, 6, 2, 2), (3, 6, 3, 3)],
-        [(3, 6, 4, 4), (4, 7, 2, 2)],
-        [(4, 7, 3, 3), (4, 7, 4, 4)],
+        [(3, 6, 1, 1), (4, 7, 1, 1)],
+        [(3, 6, 2, 2), (4, 7, 2, 2)],
+        [(3, 6, 3, 3), (4, 7, 3, 3)],
     ),
     source=program(
         "market",

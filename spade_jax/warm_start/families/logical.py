@@ -8,12 +8,11 @@ from spade_jax.warm_start.families.base import (
     DIGITS,
     Family,
     by_level,
-    items_program,
     number_after,
     program,
     question,
     question_parameters,
-    shown_items,
+    question_program,
     shown_letters,
     state,
 )
@@ -65,23 +64,27 @@ HIGHER_LOWER = Family(
 )
 
 
-def _best_opener(observations: Sequence[str], hint: str, rng: random.Random) -> str:
-    items, wanted = shown_items(observations), number_after(question(observations), "opens")
-    return next(name for name in items if items[name] == wanted)
+def _best_door(observations: Sequence[str], hint: str, rng: random.Random) -> str:
+    opener = number_after(question(observations), "opener")
+    return re.findall(rf"{opener} opens ([A-D])", state(observations))[0]
 
 
 RULE_DOORS = Family(
     name="rule_doors",
     skill=SKILL,
     parameters=question_parameters,
-    source=items_program(
+    source=question_program(
         "rule_doors",
-        answer="self.answer = self.rng.choice(list(items))",
-        shown="door $word opens {items[self.answer]}",
+        observe="""
+            items = dict(zip("ABCD"[: self.options], self.rng.sample(range(10), self.options)))
+            self.answer = self.rng.choice(list(items))
+            rules = " ".join(f"{items[name]} opens {name}" for name in items)
+            return f"door $word opener {items[self.answer]}: {rules}"
+        """,
     ),
-    hint=lambda parameters: "pick the one whose number is the number that opens",
+    hint=lambda parameters: "pick the one that the opener opens",
     actions=shown_letters,
-    best_action=_best_opener,
+    best_action=_best_door,
 )
 
 

@@ -1,4 +1,4 @@
-"""Families for Optimization: the most of some, the most that fits, buying low and selling high."""
+"""Families for Optimization: the most of some, the least, buying low and selling high."""
 
 import random
 from collections.abc import Sequence
@@ -36,26 +36,19 @@ PICK_MOST = Family(
 )
 
 
-def _best_fit(observations: Sequence[str], hint: str, rng: random.Random) -> str:
-    items, room = shown_items(observations), number_after(question(observations), "room")
-    return max((name for name in items if items[name] <= room), key=items.__getitem__)
+def _best_least(observations: Sequence[str], hint: str, rng: random.Random) -> str:
+    items = shown_items(observations)
+    return min(items, key=items.__getitem__)
 
 
-BEST_FIT = Family(
-    name="best_fit",
+PICK_LEAST = Family(
+    name="pick_least",
     skill=SKILL,
     parameters=question_parameters,
-    source=items_program(
-        "best_fit",
-        answer="""
-            room = self.rng.randint(min(items.values()), 9)
-            self.answer = max((name for name in items if items[name] <= room), key=items.get)
-        """,
-        shown="fit $word room {room}",
-    ),
-    hint=lambda parameters: "pick the greatest number that is not above the room",
+    source=items_program("pick_least", answer="self.answer = min(items, key=items.get)", shown="least $word"),
+    hint=lambda parameters: "pick the one with the smallest number",
     actions=shown_letters,
-    best_action=_best_fit,
+    best_action=_best_least,
 )
 
 
@@ -73,9 +66,9 @@ TRADE = Family(
     skill=SKILL,
     parameters=by_level(
         "gain max_turns",
-        [(3, 7), (3, 8), (3, 9)],
+        [(2, 5), (2, 6), (3, 7)],
+        [(3, 6), (3, 8)],
         [(4, 8), (4, 9)],
-        [(5, 8), (5, 9)],
     ),
     source=program(
         "trade",
@@ -97,4 +90,4 @@ TRADE = Family(
     best_action=_best_trade,
 )
 
-FAMILIES = (PICK_MOST, BEST_FIT, TRADE)
+FAMILIES = (PICK_MOST, PICK_LEAST, TRADE)

@@ -1,7 +1,7 @@
-"""Families for Pattern Recognition: cycles of letters, the odd one out, count-ups, matching a row."""
+"""Families for Pattern Recognition: cycles of letters, the missing one, count-ups, filling a row."""
 
 import random
-from collections import Counter
+import re
 from collections.abc import Sequence
 
 from spade_jax.warm_start.families.base import (
@@ -9,6 +9,7 @@ from spade_jax.warm_start.families.base import (
     Family,
     by_level,
     program,
+    question,
     question_parameters,
     question_program,
     shown_items,
@@ -43,34 +44,30 @@ CYCLE_NEXT = Family(
 )
 
 
-def _best_odd(observations: Sequence[str], hint: str, rng: random.Random) -> str:
-    items = shown_items(observations)
-    counts = Counter(items.values())
-    return next(name for name in items if counts[items[name]] == 1)
+def _best_missing(observations: Sequence[str], hint: str, rng: random.Random) -> str:
+    [missing] = set(_letters_asked(observations)) - set(shown_letters(observations))
+    return missing
 
 
-ODD_ONE_OUT = Family(
-    name="odd_one_out",
+def _letters_asked(observations: Sequence[str]) -> list[str]:
+    return re.findall(r"\b[A-D]\b", question(observations))
+
+
+FIND_MISSING = Family(
+    name="find_missing",
     skill=SKILL,
-    parameters=by_level(
-        "options rounds max_turns",
-        [(3, 1, 1), (3, 1, 2)],
-        [(4, 1, 1), (3, 2, 3)],
-        [(3, 2, 2), (4, 2, 3), (3, 3, 4)],
-    ),
+    parameters=question_parameters,
     source=question_program(
-        "odd_one_out",
+        "find_missing",
         observe="""
-            same, odd = self.rng.sample(range(10), 2)
-            items = dict.fromkeys("ABCD"[: self.options], same)
-            self.answer = self.rng.choice(list(items))
-            items[self.answer] = odd
-            return "odd $word: " + " ".join(f"{name} {items[name]}" for name in items)
+            names = "ABCD"[: self.options]
+            self.answer, *shown = self.rng.sample(names, self.options)
+            return f"missing $word of {' '.join(names)}: {' '.join(shown)}"
         """,
     ),
-    hint=lambda parameters: "pick the one whose number is shown once",
-    actions=shown_letters,
-    best_action=_best_odd,
+    hint=lambda parameters: "pick the one that is not there",
+    actions=_letters_asked,
+    best_action=_best_missing,
 )
 
 
@@ -104,45 +101,39 @@ COUNT_UP = Family(
 )
 
 
-def _row(observations: Sequence[str]) -> dict[str, tuple[str, str]]:
-    items = state(observations).split()
-    return {name: (now, goal) for name, now, goal in zip(items[::3], items[1::3], items[2::3], strict=True)}
+def _empty(observations: Sequence[str]) -> list[str]:
+    items = shown_items(observations)
+    return [name for name in items if not items[name]]
 
 
-def _best_flip(observations: Sequence[str], hint: str, rng: random.Random) -> str:
-    return rng.choice([name for name, (now, goal) in _row(observations).items() if now != goal])
-
-
-MATCH_ROW = Family(
-    name="match_row",
+FILL_ROW = Family(
+    name="fill_row",
     skill=SKILL,
     parameters=by_level(
-        "options flips max_turns",
-        [(2, 1, 1), (3, 1, 1), (3, 2, 2), (3, 2, 3)],
-        [(4, 2, 3), (4, 2, 2), (3, 3, 3)],
-        [(4, 3, 3), (4, 3, 4)],
+        "options empty max_turns",
+        [(2, 1, 1), (3, 1, 1), (4, 1, 1), (3, 2, 3)],
+        [(4, 2, 3), (3, 2, 2), (4, 2, 2)],
+        [(4, 3, 4), (4, 3, 3), (4, 4, 5)],
     ),
     source=program(
-        "match_row",
+        "fill_row",
         reset="""
-            self.goal = {name: self.rng.randint(0, 1) for name in "ABCD"[: self.options]}
-            self.now = dict(self.goal)
-            for name in self.rng.sample(list(self.goal), self.flips):
-                self.now[name] = 1 - self.goal[name]
+            self.row = dict.fromkeys("ABCD"[: self.options], 1)
+            for name in self.rng.sample(list(self.row), self.empty):
+                self.row[name] = 0
         """,
         observe="""
-            pairs = [f"{name} {self.now[name]} {self.goal[name]}" for name in self.now]
-            return "flip $word: " + " ".join(pairs)
+            return "fill $word: " + " ".join(f"{name} {self.row[name]}" for name in self.row)
         """,
         step="""
-            if move in self.now:
-                self.now[move] = 1 - self.now[move]
-            won, lost = self.now == self.goal, False
+            if move in self.row:
+                self.row[move] = 1
+            won, lost = all(self.row.values()), False
         """,
     ),
-    hint=lambda parameters: "pick one whose two numbers are not the same",
+    hint=lambda parameters: "pick one that has a 0, until all have a 1",
     actions=shown_letters,
-    best_action=_best_flip,
+    best_action=lambda observations, hint, rng: rng.choice(_empty(observations)),
 )
 
-FAMILIES = (CYCLE_NEXT, ODD_ONE_OUT, COUNT_UP, MATCH_ROW)
+FAMILIES = (CYCLE_NEXT, FIND_MISSING, COUNT_UP, FILL_ROW)

@@ -1,6 +1,7 @@
-"""Families for Spatial Reasoning: a grid with traps, a line with stops in order, falling traps to dodge."""
+"""Families for Spatial Reasoning: a grid with traps, a line with stops in order, lanes to dodge into."""
 
 import random
+import re
 from collections.abc import Sequence
 
 from spade_jax.warm_start.families.base import (
@@ -8,8 +9,9 @@ from spade_jax.warm_start.families.base import (
     by_level,
     cells_after,
     number_after,
-    numbers_after,
     program,
+    question,
+    shown_letters,
     state,
 )
 
@@ -45,9 +47,9 @@ TRAP_WALK = Family(
     skill=SKILL,
     parameters=by_level(
         "size traps max_turns",
-        [(3, 1, 5), (4, 1, 7), (5, 1, 9)],
-        [(3, 2, 5), (4, 2, 7), (5, 2, 9)],
-        [(4, 3, 6), (5, 3, 8), (5, 4, 9)],
+        [(2, 1, 2), (3, 1, 4), (3, 1, 5)],
+        [(3, 2, 4), (3, 2, 5), (4, 1, 6)],
+        [(4, 2, 6), (4, 2, 7), (4, 3, 7)],
     ),
     source=program(
         "trap_walk",
@@ -84,9 +86,9 @@ KEY_DOOR = Family(
     skill=SKILL,
     parameters=by_level(
         "size stops max_turns",
-        [(5, 1, 5), (6, 1, 6), (7, 1, 7), (5, 2, 8)],
-        [(6, 2, 9), (5, 2, 7), (7, 1, 6)],
-        [(6, 2, 7), (6, 3, 9), (7, 2, 8)],
+        [(3, 1, 2), (4, 1, 3), (5, 1, 4)],
+        [(4, 2, 6), (5, 2, 6), (6, 1, 5)],
+        [(5, 2, 5), (6, 2, 6), (6, 2, 7)],
     ),
     source=program(
         "key_door",
@@ -113,11 +115,11 @@ KEY_DOOR = Family(
 
 
 def _best_lane(observations: Sequence[str], hint: str, rng: random.Random) -> str:
-    text = state(observations)
-    you, traps = number_after(text, "you"), numbers_after(text, "trap")
-    lanes = set(range(number_after(text, "lanes"))) - set(traps)
-    moves = {"left": you - 1, "stay": you, "right": you + 1}
-    return rng.choice([move for move, lane in moves.items() if lane in lanes])
+    return rng.choice([lane for lane in _lanes(observations) if lane not in shown_letters(observations)])
+
+
+def _lanes(observations: Sequence[str]) -> list[str]:
+    return re.findall(r"\b[A-D]\b", question(observations))
 
 
 LANE_DODGE = Family(
@@ -125,30 +127,26 @@ LANE_DODGE = Family(
     skill=SKILL,
     parameters=by_level(
         "lanes traps rounds max_turns",
-        [(3, 1, 2, 2), (4, 1, 3, 3), (5, 2, 2, 2)],
-        [(3, 2, 2, 2), (4, 2, 3, 3), (5, 3, 2, 2)],
-        [(3, 2, 4, 4), (5, 3, 4, 4), (5, 4, 3, 3)],
+        [(2, 1, 1, 1), (3, 2, 1, 1), (3, 1, 2, 2), (4, 2, 1, 1)],
+        [(3, 2, 2, 2), (4, 3, 1, 1), (4, 2, 2, 2)],
+        [(4, 2, 3, 3), (3, 2, 3, 3), (4, 3, 2, 2)],
     ),
     source=program(
         "lane_dodge",
-        reset="self.you = self.rng.randrange(self.lanes)",
+        reset="self.dodged = 0",
         observe="""
-            lanes = list(range(self.lanes))
-            lanes.remove(self.rng.choice(lanes[max(self.you - 1, 0) : self.you + 2]))
-            self.pits = self.rng.sample(lanes, self.traps)
-            text = "dodge $word left stay right: lanes %d you %d" + " trap %d" * self.traps
-            return text % (self.lanes, self.you, *self.pits)
+            lanes = "ABCD"[: self.lanes]
+            self.pits = sorted(self.rng.sample(lanes, self.traps))
+            return f"dodge $word {' '.join(lanes)}: trap {' '.join(self.pits)}"
         """,
         step="""
-            x = self.you + (move == "right") - (move == "left")
-            if x in range(self.lanes):
-                self.you = x
-            lost = self.you in self.pits
-            won = not lost and self.turn_count == self.rounds
+            lost = move in self.pits
+            self.dodged += not lost and move in list("ABCD")
+            won = self.dodged == self.rounds
         """,
     ),
-    hint=lambda parameters: "go where no trap is, stay only if you are safe",
-    actions=lambda observations: ["left", "stay", "right"],
+    hint=lambda parameters: "go where no trap is, whichever lane that is",
+    actions=_lanes,
     best_action=_best_lane,
 )
 

@@ -37,8 +37,8 @@ LIGHTS_CHAIN = Family(
     source=program(
         "lights_chain",
         reset="""
-            self.lit, *self.todo = chain = self.rng.sample("ABCD"[: self.options], self.options)
-            self.pairs = [f"{cause} lights {effect}" for cause, effect in zip(chain, self.todo)]
+            self.lit, *self.todo = row = self.rng.sample("ABCD"[: self.options], self.options)
+            self.pairs = [f"{cause} lights {effect}" for cause, effect in zip(row, self.todo)]
             self.rng.shuffle(self.pairs)
         """,
         observe="""

@@ -24,18 +24,20 @@ def get_config() -> Config:
         num_cycles=400,
         model=ModelConfig(num_layers=3, width=128, num_heads=2, num_kv_heads=2, head_width=64, mlp_width=640),
         tokenizer=TokenizerConfig(vocab_size=1280),
-        sampling=SamplingConfig(num_slots=192, max_context=256, decode_steps=4),
-        designer=DesignerConfig(environments=12, skills_per_cycle=3, temperature=0.8, max_tokens=96),
-        agent=AgentConfig(episodes=8, max_turns=9, max_tokens=8),
-        update=UpdateConfig(row_length=256, rows_per_microbatch=8, learning_rate=5e-4, warmup_steps=10),
+        sampling=SamplingConfig(num_slots=192, max_context=256, decode_steps=2),
+        designer=DesignerConfig(environments=12, skills_per_cycle=3, temperature=0.8, max_tokens=64),
+        agent=AgentConfig(episodes=8, max_turns=9, max_tokens=4),
+        update=UpdateConfig(
+            row_length=256, rows_per_microbatch=8, logprob_chunk=256, learning_rate=3e-4, warmup_steps=10
+        ),
         warm_start=WarmStartConfig(
             num_steps=900,
             rows_per_step=8,
-            learning_rate=3e-3,
+            learning_rate=1.5e-3,
             programs=1500,
             episodes=12000,
-            skill_without_hint=0.35,
+            skill_without_hint=0.4,
             skill_with_hint=0.95,
         ),
-        evaluation=EvaluationConfig(every=20, environments=46, episodes=12),
+        evaluation=EvaluationConfig(every=20, environments=60, episodes=12),
     )

@@ -141,7 +141,7 @@ def items_program(name: str, *, answer: str, shown: str) -> Callable[[Parameters
     return question_program(
         name,
         observe=f"""
-items = dict(zip("ABCD"[: self.options], self.rng.sample(range(10), self.options)))
+items = dict(zip("ABCD"[: self.options], self.rng.sample(range(1, 6), self.options)))
 {textwrap.dedent(answer).strip()}
 return f"{shown}: " + " ".join(f"{{name}} {{items[name]}}" for name in items)
 """,
@@ -166,11 +166,6 @@ def number_after(text: str, word: str) -> int:
 def numbers_after(text: str, word: str) -> list[int]:
     """The numbers that follow each `word`."""
     return [int(number) for number in re.findall(rf"\b{word} (\d+)", text)]
-
-
-def cells_after(text: str, word: str) -> list[tuple[int, int]]:
-    """The grid cells `x,y` that follow each `word`."""
-    return [(int(x), int(y)) for x, y in re.findall(rf"\b{word} (\d),(\d)", text)]
 
 
 def shown_items(observations: Sequence[str]) -> dict[str, int]:

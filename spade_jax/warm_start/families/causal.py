@@ -30,9 +30,9 @@ LIGHTS_CHAIN = Family(
     skill=SKILL,
     parameters=by_level(
         "options max_turns",
-        [(2, 1), (3, 2), (3, 3)],
-        [(4, 5), (4, 6)],
-        [(4, 3), (4, 4)],
+        [(2, 1), (3, 2), (3, 3), (4, 5)],
+        [(4, 4)],
+        [(4, 3)],
     ),
     source=program(
         "lights_chain",

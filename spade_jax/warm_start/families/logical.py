@@ -10,7 +10,6 @@ from spade_jax.warm_start.families.base import (
     by_level,
     number_after,
     program,
-    question,
     question_parameters,
     question_program,
     shown_letters,
@@ -65,8 +64,8 @@ HIGHER_LOWER = Family(
 
 
 def _best_door(observations: Sequence[str], hint: str, rng: random.Random) -> str:
-    opener = number_after(question(observations), "opener")
-    return re.findall(rf"{opener} opens ([A-D])", state(observations))[0]
+    text = state(observations)
+    return re.findall(rf"{number_after(text, 'key')} ([A-D])", text)[0]
 
 
 RULE_DOORS = Family(
@@ -78,11 +77,11 @@ RULE_DOORS = Family(
         observe="""
             items = dict(zip("ABCD"[: self.options], self.rng.sample(range(10), self.options)))
             self.answer = self.rng.choice(list(items))
-            rules = " ".join(f"{items[name]} opens {name}" for name in items)
-            return f"door $word opener {items[self.answer]}: {rules}"
+            doors = " ".join(f"{items[name]} {name}" for name in items)
+            return f"door $word: {doors} key {items[self.answer]}"
         """,
     ),
-    hint=lambda parameters: "pick the one that the opener opens",
+    hint=lambda parameters: "pick the one that has the number of the key",
     actions=shown_letters,
     best_action=_best_door,
 )
@@ -98,9 +97,9 @@ LAST_LEFT = Family(
     skill=SKILL,
     parameters=by_level(
         "options clues max_turns",
-        [(2, 0, 2), (3, 1, 2), (3, 1, 3)],
-        [(3, 0, 3), (4, 1, 4), (4, 1, 3)],
-        [(4, 0, 4), (4, 0, 5)],
+        [(2, 0, 2), (3, 1, 2), (4, 2, 2)],
+        [(3, 0, 3), (3, 0, 4), (4, 2, 3)],
+        [(4, 1, 3), (4, 1, 4), (4, 0, 4)],
     ),
     source=program(
         "last_left",

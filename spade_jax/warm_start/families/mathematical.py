@@ -72,33 +72,34 @@ TAKE_LAST = Family(
     skill=SKILL,
     parameters=by_level(
         "most rounds max_turns",
-        [(2, 1, 4), (2, 1, 5), (3, 1, 4)],
-        [(3, 1, 5), (4, 1, 5)],
-        [(2, 2, 6), (2, 2, 7)],
+        [(2, 1, 4), (3, 1, 4), (4, 1, 4)],
+        [(2, 2, 6), (3, 2, 7)],
+        [(2, 3, 8), (3, 3, 9), (4, 2, 6)],
     ),
     source=program(
         "take_last",
         reset="""
             self.takes = [str(n) for n in range(1, self.most + 1)]
-            self.now = self.rounds * (self.most + 1) + self.rng.randint(1, self.most)
+            self.now = self.right = 0
         """,
         observe="""
             takes = " ".join(self.takes)
+            if self.now == 0:
+                self.now = self.most + 1 + self.rng.randint(1, self.most)
             return f"take $word {takes}: now {self.now}"
         """,
         step="""
             won = lost = False
             if move in self.takes:
                 self.now -= int(move)
-                won, lost = self.now == 0, self.now < 0
+                self.right += self.now == 0
+                won, lost = self.right == self.rounds, self.now < 0
                 if self.now > 0:
                     self.now -= self.now % (self.most + 1) or 1
                     lost = self.now == 0
         """,
     ),
-    hint=lambda parameters: (
-        f"leave {parameters['most'] + 1} or {2 * parameters['most'] + 2} for the other, and take the last"
-    ),
+    hint=lambda parameters: f"leave {parameters['most'] + 1} for the other, and take the last",
     actions=_takes,
     best_action=_best_take,
 )

@@ -2,12 +2,12 @@
 
 import random
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from spade_jax.warm_start.families.base import (
     Family,
+    Parameters,
     by_level,
-    cells_after,
     number_after,
     program,
     question,
@@ -17,29 +17,48 @@ from spade_jax.warm_start.families.base import (
 
 SKILL = "Spatial Reasoning"
 
-Cell = tuple[int, int]
-
-DIRECTIONS = {"up": (0, 1), "down": (0, -1), "left": (-1, 0), "right": (1, 0)}
+DIRECTIONS = ("up", "down", "left", "right")
 
 
 def best_step(observations: Sequence[str], hint: str, rng: random.Random) -> str:
-    """A direction on a grid that avoids traps and, where one does, comes nearer without a dead end."""
-    text = state(observations)
-    [you], [goal] = cells_after(text, "you"), cells_after(text, "goal")
-    traps = cells_after(text, "trap")
+    """A direction that leads to the goal and onto no trap, or else one that only avoids the traps."""
+    goal, traps = (part.split() for part in state(observations).removeprefix("goal ").split(" trap"))
+    safe = [way for way in DIRECTIONS if way not in traps]
+    return rng.choice([way for way in goal if way in safe] or safe or DIRECTIONS)
 
-    def moves(cell: Cell) -> dict[str, Cell]:
-        cells = {name: (cell[0] + dx, cell[1] + dy) for name, (dx, dy) in DIRECTIONS.items()}
-        return {name: cell for name, cell in cells.items() if cell not in traps}
 
-    def distance(cell: Cell) -> int:
-        return abs(cell[0] - goal[0]) + abs(cell[1] - goal[1])
+def walk_program(name: str, *, stops: int, shown: str) -> Callable[[Parameters, str], str]:
+    """The source of a walk on a grid: the walker sees which ways lead to its goal and which onto a trap.
 
-    def nearer(cell: Cell) -> dict[str, Cell]:
-        return {name: to for name, to in moves(cell).items() if distance(to) < distance(cell)}
-
-    open_ended = [name for name, to in nearer(you).items() if to == goal or nearer(to)]
-    return rng.choice(open_ended or list(nearer(you)) or list(moves(you)) or list(DIRECTIONS))
+    Args:
+      stops: goals to reach, one after the other.
+      shown: the question, the text before the colon.
+    """
+    return program(
+        name,
+        reset=f"""
+            self.cells = [(x, y) for x in range(self.size) for y in range(self.size)]
+            self.you, *cells = self.rng.sample(self.cells, self.traps + {stops + 1})
+            self.goals, self.pits = cells[:{stops}], cells[{stops}:]
+        """,
+        observe=f"""
+            x, y = self.you
+            to_x, to_y = self.goals[0] if self.goals else self.you
+            self.ways = {{"up": (x, y + 1), "down": (x, y - 1), "left": (x - 1, y), "right": (x + 1, y)}}
+            leads = {{"up": y < to_y, "down": y > to_y, "left": x > to_x, "right": x < to_x}}
+            goal = " ".join(way for way in leads if leads[way])
+            trap = " ".join(way for way in self.ways if self.ways[way] in self.pits)
+            return f"{shown} up down left right: goal {{goal}} trap {{trap}}"
+        """,
+        step="""
+            cell = self.ways.get(move)
+            if cell in self.cells:
+                self.you = cell
+            if self.you == self.goals[0]:
+                self.goals.pop(0)
+            won, lost = not self.goals, self.you in self.pits
+        """,
+    )
 
 
 TRAP_WALK = Family(
@@ -47,30 +66,12 @@ TRAP_WALK = Family(
     skill=SKILL,
     parameters=by_level(
         "size traps max_turns",
-        [(2, 1, 2), (3, 1, 4), (3, 1, 5)],
-        [(3, 2, 4), (3, 2, 5), (4, 1, 6)],
-        [(4, 2, 6), (4, 2, 7), (4, 3, 7)],
+        [(2, 1, 2), (3, 1, 4), (3, 2, 5)],
+        [(4, 2, 6), (4, 3, 6)],
+        [(4, 4, 6), (5, 4, 7), (5, 5, 8)],
     ),
-    source=program(
-        "trap_walk",
-        reset="""
-            self.cells = [(x, y) for x in range(self.size) for y in range(self.size)]
-            self.you, self.goal, *self.pits = self.rng.sample(self.cells, self.traps + 2)
-        """,
-        observe="""
-            text = "find $word up down left right: you %d,%d goal %d,%d" + " trap %d,%d" * self.traps
-            return text % sum(self.pits, self.you + self.goal)
-        """,
-        step="""
-            x, y = self.you
-            x += (move == "right") - (move == "left")
-            y += (move == "up") - (move == "down")
-            if (x, y) in self.cells:
-                self.you = x, y
-            won, lost = self.you == self.goal, self.you in self.pits
-        """,
-    ),
-    hint=lambda parameters: "step towards the goal but never onto a trap",
+    source=walk_program("trap_walk", stops=1, shown="find $word"),
+    hint=lambda parameters: "go a way that leads to the goal, but never onto a trap",
     actions=lambda observations: list(DIRECTIONS),
     best_action=best_step,
 )

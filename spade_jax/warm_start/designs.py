@@ -21,6 +21,7 @@ WITHOUT_DOCUMENT = 0.15
 WITH_POSITIVES = 0.4
 VARY_A_POSITIVE = 0.5
 WITH_NEGATIVE = 0.3
+EASY = 0.25
 
 
 def make_source(
@@ -83,7 +84,7 @@ def design_conversations(
             positives=tuple(positives),
             negative=negative,
         )
-        source = make_source(family, rng.choice((1, 2)), word_for(document, excerpt_words), rng)
+        source = make_source(family, _level(rng), word_for(document, excerpt_words), rng)
         conversations.append(
             [
                 *designer_messages(context, excerpt_words=excerpt_words),
@@ -93,6 +94,11 @@ def design_conversations(
     return conversations
 
 
+def _level(rng: random.Random) -> int:
+    """Mostly more than the agent can do yet: self-play finds out what it can."""
+    return 1 if rng.random() < EASY else 2
+
+
 def _record(family: Family, rng: random.Random, *, win_rate: float, regret: float) -> MemoryRecord:
-    source = make_source(family, rng.choice((1, 2)), rng.choice(NOUNS), rng)
+    source = make_source(family, _level(rng), rng.choice(NOUNS), rng)
     return MemoryRecord(source=source, win_rate=win_rate, regret=regret, cycle=0)

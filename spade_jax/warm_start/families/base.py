@@ -59,10 +59,10 @@ def by_level(names: str, *levels: Sequence[tuple[int, ...]]) -> Callable[[random
 
 
 question_parameters = by_level(
-    "options rounds max_turns",
-    [(2, 1, 1), (3, 1, 1), (4, 1, 1)],
-    [(2, 2, 2), (3, 2, 3), (4, 2, 3)],
-    [(2, 3, 3), (3, 3, 4), (4, 2, 2)],
+    "options rounds spare max_turns",
+    [(2, 1, 0, 1), (3, 1, 0, 1), (4, 1, 0, 1)],
+    [(2, 3, 0, 3), (3, 3, 0, 3), (4, 3, 0, 3), (3, 2, 0, 2), (4, 2, 0, 2), (4, 3, 1, 4)],
+    [(2, 4, 0, 4), (3, 4, 0, 4), (4, 4, 0, 4)],
 )
 
 
@@ -115,18 +115,21 @@ class {class_name(name)}:
 
 
 def question_program(name: str, *, observe: str) -> Callable[[Parameters, str], str]:
-    """The source of a family that asks a new question each turn and is won by `rounds` right answers.
+    """The source of a family that asks a new question each turn.
+
+    It is won by `rounds` right answers and lost by more than `spare` others.
 
     Args:
       observe: lines that draw a question, set `self.answer` to a string and return the question.
     """
     return program(
         name,
-        reset="self.right = 0",
+        reset="self.right = self.wrong = 0",
         observe=observe,
         step="""
             self.right += move == self.answer
-            won, lost = self.right == self.rounds, False
+            self.wrong += move != self.answer
+            won, lost = self.right == self.rounds, self.wrong > self.spare
         """,
     )
 

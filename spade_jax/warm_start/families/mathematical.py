@@ -114,10 +114,10 @@ COUNT_GAP = Family(
     name="count_gap",
     skill=SKILL,
     parameters=by_level(
-        "top rounds max_turns",
-        [(3, 1, 1), (4, 1, 1), (5, 1, 1)],
-        [(4, 2, 3), (5, 2, 3), (6, 1, 1)],
-        [(5, 2, 2), (6, 2, 2)],
+        "top rounds spare max_turns",
+        [(3, 1, 0, 1), (4, 1, 0, 1), (5, 1, 0, 1)],
+        [(4, 2, 1, 3), (5, 2, 1, 3), (4, 2, 0, 2)],
+        [(5, 2, 0, 2), (5, 3, 1, 4)],
     ),
     source=question_program(
         "count_gap",

@@ -80,10 +80,10 @@ COUNT_UP = Family(
     name="count_up",
     skill=SKILL,
     parameters=by_level(
-        "stride rounds max_turns",
-        [(1, 1, 1), (2, 1, 1), (1, 2, 3)],
-        [(3, 1, 1), (2, 2, 3), (1, 2, 2)],
-        [(2, 2, 2), (3, 2, 2), (3, 3, 4)],
+        "stride rounds spare max_turns",
+        [(1, 1, 0, 1), (2, 1, 0, 1), (3, 1, 0, 1)],
+        [(1, 2, 0, 2), (2, 2, 0, 2), (3, 2, 1, 3)],
+        [(2, 3, 1, 4), (3, 2, 0, 2), (3, 3, 1, 4)],
     ),
     source=question_program(
         "count_up",

@@ -218,8 +218,7 @@ def test_observations_are_short_and_name_the_words_and_the_moves(family, level, 
         moves = family.actions([observation])
         assert set(moves) <= set(MOVES)
         assert len(moves) == len(set(moves)) >= 2
-        parts = {part.strip(":,") for part in observation.split()}
-        assert all(move in parts or move.isdigit() for move in moves)
+        assert all(move in observation or move.isdigit() for move in moves)
 
 
 @every_family
@@ -244,5 +243,6 @@ def test_a_hint_helps_to_play_and_answers_nothing(family, level, pool):
             return {move: await win_rate(environment, move) for move in repeated}
 
     win_rates = asyncio.run(all_win_rates())
-    assert win_rates.pop(hint) <= 0.5, "the hint is a winning move"
-    assert max(win_rates.values(), default=0.0) <= 0.5, "one word of the hint, repeated, wins"
+    assert win_rates.pop(hint) == 0, "the hint is a winning move"
+    # One of two levers is right in half of the instances, give or take the luck of twelve.
+    assert max(win_rates.values(), default=0.0) <= 0.75, "one word of the hint, repeated, wins"

@@ -146,7 +146,7 @@ def items_program(name: str, *, answer: str, shown: str) -> Callable[[Parameters
         observe=f"""
 items = dict(zip("ABCD"[: self.options], self.rng.sample(range(1, 6), self.options)))
 {textwrap.dedent(answer).strip()}
-return f"{shown}: " + " ".join(f"{{name}} {{items[name]}}" for name in items)
+return f"{shown}: " + " ".join(f"{{name}}{{items[name]}}" for name in items)
 """,
     )
 
@@ -172,10 +172,10 @@ def numbers_after(text: str, word: str) -> list[int]:
 
 
 def shown_items(observations: Sequence[str]) -> dict[str, int]:
-    """`A 3 B 7` in the latest observation as a mapping of letter to number, in the order shown."""
-    return {name: int(number) for name, number in re.findall(r"\b([A-D]) (\d+)", state(observations))}
+    """`A3 B7` in the latest observation as a mapping of letter to number, in the order shown."""
+    return {name: int(number) for name, number in re.findall(r"\b([A-D])(\d)", state(observations))}
 
 
 def shown_letters(observations: Sequence[str]) -> list[str]:
     """The letters in the state of the latest observation, each once, in order."""
-    return sorted(set(re.findall(r"\b[A-D]\b", state(observations))))
+    return sorted(set(re.findall(r"[A-D]", state(observations))))

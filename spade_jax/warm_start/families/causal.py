@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from spade_jax.warm_start.families.base import (
     LETTERS,
     Family,
-    Parameters,
     by_level,
-    number_after,
     program,
+    question,
     question_parameters,
     question_program,
     shown_letters,
@@ -22,7 +21,7 @@ SKILL = "Causal Inference"
 
 def _best_light(observations: Sequence[str], hint: str, rng: random.Random) -> str:
     text = state(observations)
-    return dict(re.findall(r"(\w) lights (\w)", text))[text[-1]]
+    return dict(re.findall(r"([A-D])([A-D])", text))[text[-1]]
 
 
 LIGHTS_CHAIN = Family(
@@ -38,11 +37,11 @@ LIGHTS_CHAIN = Family(
         "lights_chain",
         reset="""
             self.lit, *self.todo = row = self.rng.sample("ABCD"[: self.options], self.options)
-            self.pairs = [f"{cause} lights {effect}" for cause, effect in zip(row, self.todo)]
+            self.pairs = [cause + effect for cause, effect in zip(row, self.todo)]
             self.rng.shuffle(self.pairs)
         """,
         observe="""
-            return "next $word: " + " ".join(self.pairs) + f" lit {self.lit}"
+            return "light $word: " + " ".join(self.pairs) + f" lit {self.lit}"
         """,
         step="""
             if move == self.todo[0]:
@@ -50,7 +49,7 @@ LIGHTS_CHAIN = Family(
             won, lost = not self.todo, False
         """,
     ),
-    hint=lambda parameters: "pick the one that the lit one lights",
+    hint=lambda parameters: "each pair is a cause and its effect: pick what the lit one lights",
     actions=shown_letters,
     best_action=_best_light,
 )
@@ -58,17 +57,14 @@ LIGHTS_CHAIN = Family(
 
 def _best_lever(observations: Sequence[str], hint: str, rng: random.Random) -> str:
     text = state(observations)
-    wanted = "up" if number_after(text, "now") < number_after(text, "goal") else "down"
-    effects = dict(re.findall(r"\b([A-D]) (up|down|no|\?)", text))
-    known = [name for name, effect in effects.items() if effect == wanted]
-    told = re.findall(rf"\b([A-D]) goes {wanted}", hint)
-    untried = [name for name, effect in effects.items() if effect == "?"]
-    return (known or told or untried)[0]
+    levers, wanted = _levers(observations), text.split()[1]
+    known = dict(re.findall(r"(up|down) ([A-D])", f"{hint} {text}"))
+    tried = re.findall(r"(?:up|down|no) ([A-D])", text)
+    return known.get(wanted) or next(lever for lever in levers if lever not in tried)
 
 
-def _levers_hint(parameters: Parameters) -> str:
-    up, down = LETTERS[parameters["up"]], LETTERS[parameters["down"]]
-    return f"{up} goes up and {down} goes down, so pull towards the goal"
+def _levers(observations: Sequence[str]) -> list[str]:
+    return re.findall(r"\b[A-D]\b", question(observations))
 
 
 # The same levers do the same in all instances of a program: that is what its hint may tell.
@@ -84,24 +80,23 @@ HIDDEN_LEVERS = Family(
     source=program(
         "hidden_levers",
         reset="""
-            self.known = dict.fromkeys("ABCD"[: self.options], "?")
-            self.now = self.rng.randint(self.far, 9 - self.far)
-            self.goal = self.now + self.rng.choice([-self.far, self.far])
+            self.known = {}
+            self.way, self.more = self.rng.choice(["up", "down"]), self.far
         """,
         observe="""
-            known = " ".join(f"{name} {self.known[name]}" for name in self.known)
-            return f"pull $word: now {self.now} goal {self.goal} {known}"
+            known = "".join(f" {self.known[name]} {name}" for name in self.known)
+            return f"pull $word {' '.join('ABCD'[: self.options])}: {self.more} {self.way}{known}"
         """,
         step="""
-            if move in self.known:
-                by = (move == "ABCD"[self.up]) - (move == "ABCD"[self.down])
-                self.known[move] = ("no", "up", "down")[by]
-                self.now += by
-            won, lost = self.now == self.goal, self.now not in range(10)
+            if move in list("ABCD"[: self.options]):
+                effects = {self.up: "up", self.down: "down"}
+                self.known[move] = effects.get("ABCD".index(move), "no")
+                self.more -= (self.known[move] == self.way) - (self.known[move] not in (self.way, "no"))
+            won, lost = self.more == 0, self.more > 9
         """,
     ),
-    hint=_levers_hint,
-    actions=shown_letters,
+    hint=lambda parameters: f"up {LETTERS[parameters['up']]} and down {LETTERS[parameters['down']]}, always",
+    actions=_levers,
     best_action=_best_lever,
 )
 

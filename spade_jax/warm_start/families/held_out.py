@@ -14,7 +14,7 @@ COURIER = Family(
         [(3, 1, 7), (3, 2, 9)],
         [(3, 2, 7), (4, 2, 9), (4, 3, 9)],
     ),
-    source=walk_program("courier", stops=2, shown="bring $word"),
+    source=walk_program("courier", stops=2, shown="find $word"),
     hint=lambda parameters: "go a way that leads to the goal, but never onto a trap",
     actions=lambda observations: list(DIRECTIONS),
     best_action=best_step,
@@ -35,7 +35,7 @@ MARKET = Family(
         reset="self.need = self.share * self.rounds",
         observe="""
             self.items = dict(zip("ABCD"[: self.options], self.rng.sample(range(1, 6), self.options)))
-            items = " ".join(f"{name} {self.items[name]}" for name in self.items)
+            items = " ".join(f"{name}{self.items[name]}" for name in self.items)
             return f"most $word need {self.need}: {items}"
         """,
         step="""

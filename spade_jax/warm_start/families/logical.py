@@ -65,7 +65,7 @@ HIGHER_LOWER = Family(
 
 def _best_door(observations: Sequence[str], hint: str, rng: random.Random) -> str:
     text = state(observations)
-    return re.findall(rf"{number_after(text, 'key')} ([A-D])", text)[0]
+    return re.findall(rf"{number_after(text, 'key')}([A-D])", text)[0]
 
 
 RULE_DOORS = Family(
@@ -77,7 +77,7 @@ RULE_DOORS = Family(
         observe="""
             items = dict(zip("ABCD"[: self.options], self.rng.sample(range(10), self.options)))
             self.answer = self.rng.choice(list(items))
-            doors = " ".join(f"{items[name]} {name}" for name in items)
+            doors = " ".join(f"{items[name]}{name}" for name in items)
             return f"door $word: {doors} key {items[self.answer]}"
         """,
     ),

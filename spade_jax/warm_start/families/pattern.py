@@ -123,7 +123,7 @@ FILL_ROW = Family(
                 self.row[name] = 0
         """,
         observe="""
-            return "fill $word: " + " ".join(f"{name} {self.row[name]}" for name in self.row)
+            return "fill $word: " + " ".join(f"{name}{self.row[name]}" for name in self.row)
         """,
         step="""
             if move in self.row:

@@ -1,8 +1,9 @@
 """Designer conversations for the warm start: prompts with the programs that answer them.
 
 Programs come from the families at levels 1 and 2. Their content comes from the document in the
-prompt, a shown record of the memory is varied rather than repeated, and the family of the shown
-failure is avoided, so that the tiny designer knows what each line of its prompt is for.
+prompt, a shown record of the memory is varied at its level more often than not, and the family of the
+shown failure is avoided, so that the tiny designer knows what each line of its prompt is for. The
+memory thereby moves the designs on as soon as the agent has moved on.
 """
 
 import random
@@ -18,9 +19,9 @@ from spade_jax.warm_start.families.base import Family
 
 NO_WORD = "item"
 WITHOUT_DOCUMENT = 0.15
-WITH_POSITIVES = 0.4
-VARY_A_POSITIVE = 0.5
-WITH_NEGATIVE = 0.3
+WITH_POSITIVES = 0.6
+VARY_A_POSITIVE = 0.85
+WITH_NEGATIVE = 0.5
 EASY = 0.25
 
 
@@ -58,24 +59,24 @@ def design_conversations(
     conversations = []
     for index in range(num):
         rng = derive_rng(seed, "warm_start/design", index)
-        family = rng.choice(families)
+        family, level = rng.choice(families), _level(rng)
         same_skill = [other for other in families if other.skill == family.skill]
         document = None if rng.random() < WITHOUT_DOCUMENT else rng.choice(documents)
 
         positives: list[MemoryRecord] = []
-        if rng.random() < WITH_POSITIVES:
-            shown = rng.choices(same_skill, k=rng.randint(1, num_positives)) if num_positives else []
-            if shown and rng.random() < VARY_A_POSITIVE:
-                shown[rng.randrange(len(shown))] = family
+        if num_positives and rng.random() < WITH_POSITIVES:
+            shown = [(rng.choice(same_skill), _level(rng)) for _ in range(rng.randint(1, num_positives))]
+            if rng.random() < VARY_A_POSITIVE:
+                shown[rng.randrange(len(shown))] = family, level
             positives = [
-                _record(other, rng, win_rate=rng.uniform(0.15, 0.85), regret=rng.uniform(0.1, 0.9))
+                _record(*other, rng, win_rate=rng.uniform(0.15, 0.85), regret=rng.uniform(0.1, 0.9))
                 for other in shown
             ]
         negative = None
         avoided = [other for other in same_skill if other is not family]
         if avoided and rng.random() < WITH_NEGATIVE:
             win_rate = rng.choice((rng.uniform(0, 0.1), rng.uniform(0.9, 1)))
-            negative = _record(rng.choice(avoided), rng, win_rate=win_rate, regret=0.0)
+            negative = _record(rng.choice(avoided), _level(rng), rng, win_rate=win_rate, regret=0.0)
 
         context = DesignContext(
             environment_id="",
@@ -84,7 +85,7 @@ def design_conversations(
             positives=tuple(positives),
             negative=negative,
         )
-        source = make_source(family, _level(rng), word_for(document, excerpt_words), rng)
+        source = make_source(family, level, word_for(document, excerpt_words), rng)
         conversations.append(
             [
                 *designer_messages(context, excerpt_words=excerpt_words),
@@ -99,6 +100,8 @@ def _level(rng: random.Random) -> int:
     return 1 if rng.random() < EASY else 2
 
 
-def _record(family: Family, rng: random.Random, *, win_rate: float, regret: float) -> MemoryRecord:
-    source = make_source(family, _level(rng), rng.choice(NOUNS), rng)
+def _record(
+    family: Family, level: int, rng: random.Random, *, win_rate: float, regret: float
+) -> MemoryRecord:
+    source = make_source(family, level, rng.choice(NOUNS), rng)
     return MemoryRecord(source=source, win_rate=win_rate, regret=regret, cycle=0)

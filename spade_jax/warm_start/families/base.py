@@ -18,7 +18,7 @@ Parameters = dict[str, int]
 
 DIGITS = [str(digit) for digit in range(10)]
 LETTERS = list("ABCD")
-MOVES = (*DIGITS, *LETTERS, "up", "down", "left", "right", "stay", "buy", "sell", "wait")
+MOVES = (*DIGITS, *LETTERS, "up", "down", "left", "right", "buy", "sell", "wait")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -134,23 +134,6 @@ def question_program(name: str, *, observe: str) -> Callable[[Parameters, str], 
     )
 
 
-def items_program(name: str, *, answer: str, shown: str) -> Callable[[Parameters, str], str]:
-    """The source of a family that asks for one of some letters, each shown with a digit.
-
-    Args:
-      answer: lines that set `self.answer` from `items`, a mapping of letter to digit.
-      shown: the question, the text before the colon, as it stands in an f-string.
-    """
-    return question_program(
-        name,
-        observe=f"""
-items = dict(zip("ABCD"[: self.options], self.rng.sample(range(1, 6), self.options)))
-{textwrap.dedent(answer).strip()}
-return f"{shown}: " + " ".join(f"{{name}}{{items[name]}}" for name in items)
-""",
-    )
-
-
 def state(observations: Sequence[str]) -> str:
     """The latest observation after its colon: the state, without the question and the moves."""
     return observations[-1].split(": ", 1)[1]
@@ -163,12 +146,7 @@ def question(observations: Sequence[str]) -> str:
 
 def number_after(text: str, word: str) -> int:
     """The number that follows the first `word`."""
-    return numbers_after(text, word)[0]
-
-
-def numbers_after(text: str, word: str) -> list[int]:
-    """The numbers that follow each `word`."""
-    return [int(number) for number in re.findall(rf"\b{word} (\d+)", text)]
+    return int(re.findall(rf"\b{word} (\d+)", text)[0])
 
 
 def shown_items(observations: Sequence[str]) -> dict[str, int]:

@@ -1,22 +1,34 @@
 """Families for Optimization: the most of some, the least, buying low and selling high."""
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from spade_jax.warm_start.families.base import (
     Family,
+    Parameters,
     by_level,
-    items_program,
     number_after,
     program,
     question,
     question_parameters,
+    question_program,
     shown_items,
     shown_letters,
     state,
 )
 
 SKILL = "Optimization"
+
+
+def _pick_program(name: str, *, best: str, asked: str) -> Callable[[Parameters, str], str]:
+    return question_program(
+        name,
+        observe=f"""
+            items = dict(zip("ABCD"[: self.options], self.rng.sample(range(1, 6), self.options)))
+            self.answer = {best}(items, key=items.get)
+            return "{asked} $word: " + " ".join(f"{{name}}{{items[name]}}" for name in items)
+        """,
+    )
 
 
 def best_most(observations: Sequence[str], hint: str, rng: random.Random) -> str:
@@ -29,7 +41,7 @@ PICK_MOST = Family(
     name="pick_most",
     skill=SKILL,
     parameters=question_parameters,
-    source=items_program("pick_most", answer="self.answer = max(items, key=items.get)", shown="most $word"),
+    source=_pick_program("pick_most", best="max", asked="most"),
     hint=lambda parameters: "pick the one with the greatest number",
     actions=shown_letters,
     best_action=best_most,
@@ -45,7 +57,7 @@ PICK_LEAST = Family(
     name="pick_least",
     skill=SKILL,
     parameters=question_parameters,
-    source=items_program("pick_least", answer="self.answer = min(items, key=items.get)", shown="least $word"),
+    source=_pick_program("pick_least", best="min", asked="least"),
     hint=lambda parameters: "pick the one with the smallest number",
     actions=shown_letters,
     best_action=_best_least,

@@ -27,7 +27,9 @@ def get_config() -> Config:
         tokenizer=TokenizerConfig(vocab_size=1280),
         memory=MemoryConfig(capacity=100),
         sampling=SamplingConfig(num_slots=192, max_context=256, decode_steps=2),
-        designer=DesignerConfig(environments=12, skills_per_cycle=3, temperature=0.8, max_tokens=64),
+        designer=DesignerConfig(
+            environments=12, skills_per_cycle=3, temperature=0.9, max_tokens=64, loss_weight=6.0
+        ),
         agent=AgentConfig(episodes=8, max_turns=9, max_tokens=4),
         update=UpdateConfig(
             row_length=256, rows_per_microbatch=8, logprob_chunk=256, learning_rate=1.5e-4, warmup_steps=10
@@ -39,7 +41,7 @@ def get_config() -> Config:
             programs=1500,
             episodes=12000,
             skill_without_hint=0.4,
-            skill_with_hint=0.95,
+            skill_with_hint=0.85,
         ),
         evaluation=EvaluationConfig(every=20, environments=60, episodes=12),
     )

@@ -61,8 +61,8 @@ def by_level(names: str, *levels: Sequence[tuple[int, ...]]) -> Callable[[random
 question_parameters = by_level(
     "options rounds spare max_turns",
     [(2, 1, 0, 1), (3, 1, 0, 1), (4, 1, 0, 1)],
-    [(2, 3, 0, 3), (3, 3, 0, 3), (4, 3, 0, 3), (3, 2, 0, 2), (4, 2, 0, 2), (4, 3, 1, 4)],
-    [(2, 4, 0, 4), (3, 4, 0, 4), (4, 4, 0, 4)],
+    [(options, rounds, 0, rounds) for options in (2, 3, 4) for rounds in (2, 3, 4)],
+    [(options, rounds, 0, rounds) for options in (2, 3, 4) for rounds in (5, 6)],
 )
 
 

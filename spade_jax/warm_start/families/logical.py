@@ -98,8 +98,8 @@ LAST_LEFT = Family(
     parameters=by_level(
         "options clues max_turns",
         [(2, 0, 2), (3, 1, 2), (4, 2, 2)],
-        [(3, 0, 3), (3, 0, 4), (4, 2, 3)],
-        [(4, 1, 3), (4, 1, 4), (4, 0, 4)],
+        [(3, 0, 3), (4, 2, 3), (4, 1, 4)],
+        [(4, 1, 3), (4, 0, 4), (4, 0, 5)],
     ),
     source=program(
         "last_left",

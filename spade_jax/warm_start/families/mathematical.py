@@ -73,8 +73,8 @@ TAKE_LAST = Family(
     parameters=by_level(
         "most rounds max_turns",
         [(2, 1, 4), (3, 1, 4), (4, 1, 4)],
-        [(2, 2, 6), (3, 2, 7)],
-        [(2, 3, 8), (3, 3, 9), (4, 2, 6)],
+        [(2, 2, 6), (3, 2, 6), (2, 3, 8)],
+        [(3, 3, 9), (2, 4, 9), (4, 3, 9)],
     ),
     source=program(
         "take_last",
@@ -116,8 +116,8 @@ COUNT_GAP = Family(
     parameters=by_level(
         "top rounds spare max_turns",
         [(3, 1, 0, 1), (4, 1, 0, 1), (5, 1, 0, 1)],
-        [(4, 2, 1, 3), (5, 2, 1, 3), (4, 2, 0, 2)],
-        [(5, 2, 0, 2), (5, 3, 1, 4)],
+        [(4, 2, 1, 3), (5, 2, 1, 3), (4, 2, 0, 2), (5, 2, 0, 2)],
+        [(5, 3, 0, 3), (5, 3, 1, 4)],
     ),
     source=question_program(
         "count_gap",

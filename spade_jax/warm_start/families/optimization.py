@@ -78,9 +78,9 @@ TRADE = Family(
     skill=SKILL,
     parameters=by_level(
         "gain max_turns",
-        [(2, 5), (2, 6), (3, 7)],
-        [(3, 6), (3, 8)],
-        [(4, 8), (4, 9)],
+        [(2, 6), (2, 7), (3, 8)],
+        [(3, 6), (3, 7), (4, 8)],
+        [(4, 9), (5, 9)],
     ),
     source=program(
         "trade",

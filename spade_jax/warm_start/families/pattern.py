@@ -82,8 +82,8 @@ COUNT_UP = Family(
     parameters=by_level(
         "stride rounds spare max_turns",
         [(1, 1, 0, 1), (2, 1, 0, 1), (3, 1, 0, 1)],
-        [(1, 2, 0, 2), (2, 2, 0, 2), (3, 2, 1, 3)],
-        [(2, 3, 1, 4), (3, 2, 0, 2), (3, 3, 1, 4)],
+        [(stride, rounds, 0, rounds) for stride in (1, 2, 3) for rounds in (2, 3)],
+        [(2, 4, 0, 4), (3, 4, 0, 4), (3, 5, 1, 6)],
     ),
     source=question_program(
         "count_up",
@@ -112,8 +112,8 @@ FILL_ROW = Family(
     parameters=by_level(
         "options empty max_turns",
         [(2, 1, 1), (3, 1, 1), (4, 1, 1), (3, 2, 3)],
-        [(4, 2, 3), (3, 2, 2), (4, 2, 2)],
-        [(4, 3, 4), (4, 3, 3), (4, 4, 5)],
+        [(3, 2, 2), (4, 2, 3), (4, 2, 2), (4, 3, 4)],
+        [(4, 3, 3), (4, 4, 4), (4, 4, 5)],
     ),
     source=program(
         "fill_row",

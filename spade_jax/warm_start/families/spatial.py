@@ -67,8 +67,8 @@ TRAP_WALK = Family(
     parameters=by_level(
         "size traps max_turns",
         [(2, 1, 2), (3, 1, 4), (3, 2, 5)],
-        [(4, 2, 6), (4, 3, 6)],
-        [(4, 4, 6), (5, 4, 7), (5, 5, 8)],
+        [(4, 2, 6), (4, 3, 6), (5, 3, 8), (5, 4, 9)],
+        [(5, 6, 8), (6, 6, 9), (6, 8, 9)],
     ),
     source=walk_program("trap_walk", stops=1, shown="find $word"),
     hint=lambda parameters: "go a way that leads to the goal, but never onto a trap",
@@ -88,8 +88,8 @@ KEY_DOOR = Family(
     parameters=by_level(
         "size stops max_turns",
         [(3, 1, 2), (4, 1, 3), (5, 1, 4)],
-        [(4, 2, 6), (5, 2, 6), (6, 1, 5)],
-        [(5, 2, 5), (6, 2, 6), (6, 2, 7)],
+        [(6, 1, 5), (4, 2, 6), (5, 2, 6), (6, 2, 8)],
+        [(6, 2, 7), (5, 3, 8), (6, 3, 9)],
     ),
     source=program(
         "key_door",
@@ -128,9 +128,9 @@ LANE_DODGE = Family(
     skill=SKILL,
     parameters=by_level(
         "lanes traps rounds max_turns",
-        [(2, 1, 1, 1), (3, 2, 1, 1), (4, 3, 1, 1), (4, 2, 1, 1)],
-        [(3, 2, 3, 3), (4, 3, 3, 3), (4, 2, 3, 3), (3, 1, 3, 3), (4, 3, 2, 2)],
-        [(3, 2, 4, 4), (4, 3, 4, 4), (4, 2, 4, 4)],
+        [(2, 1, 1, 1), (3, 2, 1, 1), (4, 3, 1, 1)],
+        [(lanes, lanes - 1, rounds, rounds) for lanes in (2, 3, 4) for rounds in (2, 3, 4)],
+        [(lanes, lanes - 1, rounds, rounds) for lanes in (2, 3, 4) for rounds in (5, 6)],
     ),
     source=program(
         "lane_dodge",

@@ -67,8 +67,8 @@ TRAP_WALK = Family(
     parameters=by_level(
         "size traps max_turns",
         [(2, 1, 2), (3, 1, 4), (3, 2, 5)],
-        [(4, 2, 6), (4, 3, 6), (5, 3, 8), (5, 4, 9)],
-        [(5, 6, 8), (6, 6, 9), (6, 8, 9)],
+        [(4, 2, 6), (5, 3, 8), (5, 4, 9)],
+        [(5, 5, 9), (6, 6, 9), (6, 7, 9)],
     ),
     source=walk_program("trap_walk", stops=1, shown="find $word"),
     hint=lambda parameters: "go a way that leads to the goal, but never onto a trap",

@@ -101,6 +101,7 @@ def test_later_observations_are_passed_on_as_they_are():
     assert next_message("now 4").role == "user"
 
 
-@given(action=st.text(st.characters(exclude_characters="\\{}", exclude_categories=["Cs"])))
+# Without "<": what stands before a closing tag of thinking is no part of an answer.
+@given(action=st.text(st.characters(exclude_characters="<\\{}", exclude_categories=["Cs"])))
 def test_an_action_is_read_back(action):
     assert action_for_environment(action_reply(action)) == f"\\boxed{{{action.strip()}}}"

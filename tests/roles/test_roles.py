@@ -61,11 +61,12 @@ def test_a_document_longer_than_a_prompt_stays_outside_it():
     assert message.content.split("\n")[1] == "Document: " + " ".join(f"word{number}" for number in range(24))
 
 
-lines = st.lists(st.text(st.characters(exclude_characters="\r\n", exclude_categories=["Cs"])))
+# Without "<": what stands before a closing tag of thinking is no part of an answer.
+lines = st.lists(st.text(st.characters(exclude_characters="<\r\n", exclude_categories=["Cs"])))
 
 
 @settings(max_examples=200)
-@given(body=lines, hint=st.text(st.characters(exclude_characters="\r\n", exclude_categories=["Cs"])))
+@given(body=lines, hint=st.text(st.characters(exclude_characters="<\r\n", exclude_categories=["Cs"])))
 def test_a_design_is_read_back_character_by_character(body, hint):
     code = "".join(f"    {line}\n" for line in ["x = 1", *body])  # indented: no line is a fence
     if not hint.strip():
@@ -101,7 +102,6 @@ def test_later_observations_are_passed_on_as_they_are():
     assert next_message("now 4").role == "user"
 
 
-# Without "<": what stands before a closing tag of thinking is no part of an answer.
 @given(action=st.text(st.characters(exclude_characters="<\\{}", exclude_categories=["Cs"])))
 def test_an_action_is_read_back(action):
     assert action_for_environment(action_reply(action)) == f"\\boxed{{{action.strip()}}}"

@@ -154,6 +154,16 @@ def shown_items(observations: Sequence[str]) -> dict[str, int]:
     return {name: int(number) for name, number in re.findall(r"\b([A-D])(\d)", state(observations))}
 
 
+def asked_letters(observations: Sequence[str]) -> list[str]:
+    """The letters in the question of the latest observation, in the order shown."""
+    return re.findall(r"\b[A-D]\b", question(observations))
+
+
+def asked_digits(observations: Sequence[str]) -> list[str]:
+    """The digits in the question of the latest observation, in the order shown."""
+    return [part for part in question(observations).split() if part in DIGITS]
+
+
 def shown_letters(observations: Sequence[str]) -> list[str]:
     """The letters in the state of the latest observation, each once, in order."""
     return sorted(set(re.findall(r"[A-D]", state(observations))))

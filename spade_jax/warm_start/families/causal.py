@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from spade_jax.warm_start.families.base import (
     LETTERS,
     Family,
+    asked_letters,
     by_level,
     program,
-    question,
     question_parameters,
     question_program,
     shown_letters,
@@ -57,14 +57,10 @@ LIGHTS_CHAIN = Family(
 
 def _best_lever(observations: Sequence[str], hint: str, rng: random.Random) -> str:
     text = state(observations)
-    levers, wanted = _levers(observations), text.split()[1]
+    levers, wanted = asked_letters(observations), text.split()[1]
     known = dict(re.findall(r"(up|down) ([A-D])", f"{hint} {text}"))
     tried = re.findall(r"(?:up|down|no) ([A-D])", text)
     return known.get(wanted) or next(lever for lever in levers if lever not in tried)
-
-
-def _levers(observations: Sequence[str]) -> list[str]:
-    return re.findall(r"\b[A-D]\b", question(observations))
 
 
 # The same levers do the same in all instances of a program: that is what its hint may tell.
@@ -96,7 +92,7 @@ HIDDEN_LEVERS = Family(
         """,
     ),
     hint=lambda parameters: f"up {LETTERS[parameters['up']]} and down {LETTERS[parameters['down']]}, always",
-    actions=_levers,
+    actions=asked_letters,
     best_action=_best_lever,
 )
 

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from spade_jax.warm_start.families.base import (
     DIGITS,
     Family,
+    asked_digits,
     by_level,
     number_after,
     program,
-    question,
     question_program,
     state,
 )
@@ -17,12 +17,8 @@ from spade_jax.warm_start.families.base import (
 SKILL = "Mathematical Reasoning"
 
 
-def _adds(observations: Sequence[str]) -> list[str]:
-    return [part for part in question(observations).split() if part in DIGITS]
-
-
 def _best_add(observations: Sequence[str], hint: str, rng: random.Random) -> str:
-    text, adds = state(observations), _adds(observations)
+    text, adds = state(observations), asked_digits(observations)
     gap = number_after(text, "goal") - number_after(text, "now")
     return max((add for add in adds if int(add) <= gap), default=adds[0])
 
@@ -52,17 +48,13 @@ REACH_GOAL = Family(
         """,
     ),
     hint=lambda parameters: "add the greatest that does not take now above the goal",
-    actions=_adds,
+    actions=asked_digits,
     best_action=_best_add,
 )
 
 
-def _takes(observations: Sequence[str]) -> list[str]:
-    return [part for part in question(observations).split() if part in DIGITS]
-
-
 def _best_take(observations: Sequence[str], hint: str, rng: random.Random) -> str:
-    takes = _takes(observations)
+    takes = asked_digits(observations)
     spare = number_after(state(observations), "now") % (len(takes) + 1)
     return str(spare) if spare else rng.choice(takes)
 
@@ -100,7 +92,7 @@ TAKE_LAST = Family(
         """,
     ),
     hint=lambda parameters: f"leave {parameters['most'] + 1} for the other, and take the last",
-    actions=_takes,
+    actions=asked_digits,
     best_action=_best_take,
 )
 

@@ -1,15 +1,14 @@
 """Families for Pattern Recognition: cycles of letters, the missing one, count-ups, filling a row."""
 
 import random
-import re
 from collections.abc import Sequence
 
 from spade_jax.warm_start.families.base import (
     DIGITS,
     Family,
+    asked_letters,
     by_level,
     program,
-    question,
     question_parameters,
     question_program,
     shown_items,
@@ -45,12 +44,8 @@ CYCLE_NEXT = Family(
 
 
 def _best_missing(observations: Sequence[str], hint: str, rng: random.Random) -> str:
-    [missing] = set(_letters_asked(observations)) - set(shown_letters(observations))
+    [missing] = set(asked_letters(observations)) - set(shown_letters(observations))
     return missing
-
-
-def _letters_asked(observations: Sequence[str]) -> list[str]:
-    return re.findall(r"\b[A-D]\b", question(observations))
 
 
 FIND_MISSING = Family(
@@ -66,7 +61,7 @@ FIND_MISSING = Family(
         """,
     ),
     hint=lambda parameters: "pick the one that is not there",
-    actions=_letters_asked,
+    actions=asked_letters,
     best_action=_best_missing,
 )
 

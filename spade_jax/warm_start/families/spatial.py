@@ -1,16 +1,15 @@
 """Families for Spatial Reasoning: a grid with traps, a line with stops in order, lanes to dodge into."""
 
 import random
-import re
 from collections.abc import Callable, Sequence
 
 from spade_jax.warm_start.families.base import (
     Family,
     Parameters,
+    asked_letters,
     by_level,
     number_after,
     program,
-    question,
     shown_letters,
     state,
 )
@@ -116,11 +115,9 @@ KEY_DOOR = Family(
 
 
 def _best_lane(observations: Sequence[str], hint: str, rng: random.Random) -> str:
-    return rng.choice([lane for lane in _lanes(observations) if lane not in shown_letters(observations)])
-
-
-def _lanes(observations: Sequence[str]) -> list[str]:
-    return re.findall(r"\b[A-D]\b", question(observations))
+    return rng.choice(
+        [lane for lane in asked_letters(observations) if lane not in shown_letters(observations)]
+    )
 
 
 LANE_DODGE = Family(
@@ -147,7 +144,7 @@ LANE_DODGE = Family(
         """,
     ),
     hint=lambda parameters: "go where no trap is, whichever lane that is",
-    actions=_lanes,
+    actions=asked_letters,
     best_action=_best_lane,
 )
 

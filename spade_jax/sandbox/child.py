@@ -9,6 +9,7 @@ make it say anything. Its checks only give honest mistakes a good message; the h
 """
 
 import ctypes
+import json
 import math
 import os
 import resource
@@ -137,8 +138,11 @@ def serve(names: dict[str, Any], lock_error: str) -> NoReturn:
             match request["op"]:
                 case "step":
                     reply = _step(environment, request["action"], request["max_bytes"])
+                case "call":
+                    reply = _call(environment, request["call"], request["max_bytes"])
                 case "reset":
                     reply = _reset(environment, request["seed"], request["max_bytes"])
+                    reply["tools"] = _tools(environment, request["max_tools_bytes"])
                 case "load":
                     environment, reply = _load(request["code"], request["turn_budget"], names)
                 case "hello":
@@ -235,6 +239,40 @@ def _step(environment: Any, action: str, max_bytes: int) -> dict[str, Any]:
         "truncated": _flag("truncated", truncated),
         "info": _numbers(info),
     }
+
+
+def _tools(environment: Any, max_bytes: int) -> list[dict[str, Any]]:
+    """The tools that this episode offers; none for a game."""
+    listed = environment.get_tools() if hasattr(environment, "get_tools") else []
+    if not isinstance(listed, list | tuple):
+        raise InvalidOutput(f"get_tools returned {_shape(listed)}; want a list of schemas")
+    tools = []
+    for tool in listed:
+        function = tool.get("function") if isinstance(tool, dict) else None
+        if not isinstance(function, dict) or type(function.get("name")) is not str:
+            raise InvalidOutput('a tool\'s schema is a dict with "function", a dict with "name" and more')
+        description, parameters = function.get("description", ""), function.get("parameters", {})
+        if type(description) is not str or type(parameters) is not dict:
+            raise InvalidOutput(f"tool {function['name'][:64]}: want description as str, parameters as dict")
+        tools.append({"name": function["name"], "description": description, "parameters": parameters})
+    try:
+        size = len(msgspec.json.encode(tools))
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise InvalidOutput(f"the tools' schemas are no JSON: {error}") from None
+    if size > max_bytes:
+        raise InvalidOutput(f"the tools' schemas have {size} bytes; at most {max_bytes} are allowed")
+    return tools
+
+
+def _call(environment: Any, call: str, max_bytes: int) -> dict[str, Any]:
+    name, arguments = json.loads(call)
+    result = environment.execute_tool(name, arguments)
+    if not isinstance(result, dict) or not {"output", "returncode"} <= result.keys():
+        raise InvalidOutput(f"execute_tool returned {_shape(result)}; want a dict of output and returncode")
+    code = _plain(result["returncode"])
+    if type(code) is not int:
+        raise InvalidOutput(f"returncode is {_shape(code)}; want int")
+    return {"observation": _text(result["output"], max_bytes), "succeeded": code == 0}
 
 
 def _plain(value: Any) -> Any:

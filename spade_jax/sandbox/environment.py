@@ -7,18 +7,19 @@ after another, but only one at a time.
 
 import asyncio
 import contextlib
+import json
 import os
 import select
 import signal
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NoReturn, Self
 
 from spade_jax.errors import EnvironmentFailure, HostFault
 from spade_jax.sandbox import protocol
 from spade_jax.sandbox.fork_server import Child
 from spade_jax.sandbox.limits import SandboxLimits
-from spade_jax.sandbox.protocol import Reply, Request, Reset, Step
+from spade_jax.sandbox.protocol import Reply, Request, Reset, Step, Tool, ToolResult
 
 _HELLO_TIMEOUT = 120.0
 # From the end of a child's channel to the news of its exit; after it the child is taken to be alive.
@@ -33,6 +34,7 @@ class SandboxedEnvironment:
 
     Attributes:
       max_turns: the turn limit that the environment states itself, None if it states none.
+      tools: what the episode offers besides `step`; known after `reset`, empty for games.
     """
 
     def __init__(
@@ -44,6 +46,7 @@ class SandboxedEnvironment:
           on_end: called once, with the kind of failure or "" for an ordinary close.
         """
         self.max_turns: int | None = None
+        self.tools: list[Tool] = []
         self._child = child
         self._limits = limits
         self._on_end = on_end
@@ -80,7 +83,7 @@ class SandboxedEnvironment:
             self._fail(failure.kind, failure.detail)
 
     async def reset(self, seed: int) -> Reset:
-        """Starts an episode; can be called again for the next one.
+        """Starts an episode, and learns its tools; can be called again for the next one.
 
         Raises:
           EnvironmentFailure: the environment failed and is dead.
@@ -88,9 +91,14 @@ class SandboxedEnvironment:
         """
         limits = self._limits
         reply = await self._ask(
-            "reset", limits.step_timeout, seed=seed, max_bytes=limits.max_observation_bytes
+            "reset",
+            limits.step_timeout,
+            seed=seed,
+            max_bytes=limits.max_observation_bytes,
+            max_tools_bytes=limits.max_tools_bytes,
         )
         try:
+            self.tools = protocol.check_tools(reply, limits)
             return protocol.check_reset(reply, limits)
         except EnvironmentFailure as failure:
             self._fail(failure.kind, failure.detail)
@@ -109,6 +117,33 @@ class SandboxedEnvironment:
         )
         try:
             return protocol.check_step(reply, limits)
+        except EnvironmentFailure as failure:
+            self._fail(failure.kind, failure.detail)
+
+    async def call_tool(self, name: str, arguments: Mapping[str, Any]) -> ToolResult:
+        """Calls one of the episode's tools; whether that takes a turn is the caller's to say.
+
+        Args:
+          arguments: by name, of the kinds that JSON knows.
+
+        Raises:
+          ValueError: the name and arguments are longer than an action may be.
+          EnvironmentFailure: the environment failed and is dead. A tool that raises is no failure.
+          HostFault: the sandbox failed, or the environment was closed.
+        """
+        limits = self._limits
+        # Text inside the request, as Python's JSON knows lone surrogates and numbers of any length.
+        call = json.dumps([name, arguments])
+        if len(call) > limits.max_action_chars:
+            raise ValueError(
+                f"a call of a tool has {len(call)} characters; at most {limits.max_action_chars} are allowed:"
+                " tell the agent so without making it"
+            )
+        reply = await self._ask(
+            "call", limits.step_timeout, call=call, max_bytes=limits.max_observation_bytes
+        )
+        try:
+            return protocol.check_call(reply, limits)
         except EnvironmentFailure as failure:
             self._fail(failure.kind, failure.detail)
 

@@ -13,7 +13,8 @@ class SandboxLimits:
       step_timeout: seconds for one reset or one step.
       max_code_bytes: longest source, in UTF-8.
       max_action_chars: an action is cut to this length.
-      max_observation_bytes: longest observation, in UTF-8.
+      max_observation_bytes: longest observation or output of a tool, in UTF-8.
+      max_tools_bytes: longest list of tools' schemas, as JSON.
       max_reward: largest magnitude of one reward.
     """
 
@@ -23,9 +24,10 @@ class SandboxLimits:
     max_code_bytes: int = 256 * 1024
     max_action_chars: int = 100_000
     max_observation_bytes: int = 64 * 1024
+    max_tools_bytes: int = 64 * 1024
     max_reward: float = 1e6
 
     @property
     def max_reply_bytes(self) -> int:
-        """Longest frame that a child may send: an observation in which JSON escapes every byte."""
-        return 6 * self.max_observation_bytes + 16 * 1024
+        """Longest frame that a child may send: tools, and an observation in which JSON escapes every byte."""
+        return 6 * self.max_observation_bytes + self.max_tools_bytes + 16 * 1024

@@ -6,7 +6,8 @@ not the contract (a reward that is not finite, an observation that is too long) 
 """
 
 import math
-from typing import NamedTuple
+import re
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -16,6 +17,8 @@ from spade_jax.types import FAILURE_KINDS
 
 MAX_DETAIL = 500
 MAX_INFO_ENTRIES = 64
+_Message = TypeVar("_Message")
+_TOOL_NAME = re.compile(r"[\w.-]{1,64}", re.ASCII)
 
 
 class Reset(NamedTuple):
@@ -35,6 +38,27 @@ class Step(NamedTuple):
     info: dict[str, float]
 
 
+class ToolResult(NamedTuple):
+    """What a tool answered; not `succeeded` where there is none of that name or it raised."""
+
+    output: str
+    succeeded: bool
+
+
+class Tool(msgspec.Struct, frozen=True):
+    """A function that an environment offers to the agent.
+
+    Attributes:
+      name: letters, digits, `_`, `-` and `.`, at most 64.
+      description: for the agent.
+      parameters: JSON schema of the arguments.
+    """
+
+    name: str
+    description: str
+    parameters: dict[str, Any]
+
+
 class Request(msgspec.Struct, omit_defaults=True):
     """What the host asks of a child; `op` says which of the other fields matter."""
 
@@ -44,7 +68,9 @@ class Request(msgspec.Struct, omit_defaults=True):
     turn_budget: int = 0
     seed: int | None = None
     action: str | None = None
+    call: str = ""
     max_bytes: int = 0
+    max_tools_bytes: int = 0
 
 
 class Reply(msgspec.Struct):
@@ -59,6 +85,8 @@ class Reply(msgspec.Struct):
     terminated: bool = False
     truncated: bool = False
     info: dict[str, float] = {}
+    tools: msgspec.Raw = msgspec.Raw(b"[]")
+    succeeded: bool = False
 
 
 class FrameBuffer:
@@ -94,6 +122,7 @@ class FrameBuffer:
 
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(Reply)
+_tools_decoder = msgspec.json.Decoder(list[Tool])
 
 
 def encode_request(request: Request) -> bytes:
@@ -114,11 +143,7 @@ def decode_reply(body: bytes, request: Request) -> Reply:
       HostFault: the child could not be locked down. Only the answer to `hello`, given before the
         child has seen any source, can say so.
     """
-    try:
-        reply = _decoder.decode(body)
-    # Beyond its own errors the decoder lets these through from hostile numbers, text and nesting.
-    except (msgspec.MsgspecError, ValueError, RecursionError, OverflowError) as error:
-        raise EnvironmentFailure("protocol_violation", f"not an answer: {error}"[:MAX_DETAIL]) from None
+    reply = _decode(_decoder, body)
     if reply.id != request.id:
         raise EnvironmentFailure("protocol_violation", "answered another question than the one asked")
     if reply.failure == "host_fault" and request.op == "hello":
@@ -128,6 +153,14 @@ def decode_reply(body: bytes, request: Request) -> Reply:
             raise EnvironmentFailure("protocol_violation", f"unknown failure {reply.failure[:40]!r}")
         raise EnvironmentFailure(reply.failure, reply.detail[:MAX_DETAIL])
     return reply
+
+
+def _decode(decoder: msgspec.json.Decoder[_Message], body: bytes) -> _Message:
+    try:
+        return decoder.decode(body)
+    # Beyond its own errors the decoder lets these through from hostile numbers, text and nesting.
+    except (msgspec.MsgspecError, ValueError, RecursionError, OverflowError) as error:
+        raise EnvironmentFailure("protocol_violation", f"not an answer: {error}"[:MAX_DETAIL]) from None
 
 
 def check_reset(reply: Reply, limits: SandboxLimits) -> Reset:
@@ -150,6 +183,33 @@ def check_step(reply: Reply, limits: SandboxLimits) -> Step:
         truncated=reply.truncated,
         info=_check_info(reply.info),
     )
+
+
+def check_tools(reply: Reply, limits: SandboxLimits) -> list[Tool]:
+    """Raises EnvironmentFailure where the tools that an environment lists leave the contract."""
+    body = bytes(reply.tools)
+    if len(body) > limits.max_tools_bytes:
+        raise EnvironmentFailure(
+            "invalid_output",
+            f"the tools' schemas have {len(body)} bytes; at most {limits.max_tools_bytes} are allowed",
+        )
+    tools = _decode(_tools_decoder, body)
+    names = [tool.name for tool in tools]
+    for name in names:
+        if not _TOOL_NAME.fullmatch(name):
+            raise EnvironmentFailure(
+                "invalid_output",
+                f"a tool is called {name[:64]!r}; want at most 64 letters, digits, _, - and .",
+            )
+    if len(set(names)) < len(names):
+        raise EnvironmentFailure("invalid_output", "two tools have the same name")
+    return tools
+
+
+def check_call(reply: Reply, limits: SandboxLimits) -> ToolResult:
+    """Raises EnvironmentFailure where the output of a tool leaves the contract."""
+    _check_text(reply.observation, limits)
+    return ToolResult(output=reply.observation, succeeded=reply.succeeded)
 
 
 def check_max_turns(reply: Reply) -> int | None:

@@ -28,6 +28,7 @@ sys.path += json.loads(sys.argv[1])["packages"]
 import child
 import determinism
 import seccomp
+import tool_use_base_env
 
 # Every module that generated code may use, with what those import late: nothing can be opened in a child.
 _MODULES = """
@@ -43,7 +44,8 @@ _strptime encodings.ascii encodings.cp437 encodings.idna encodings.latin_1 encod
 encodings.utf_16 encodings.utf_32 encodings.utf_8_sig
 """
 
-# What the reference implementation puts into a source's namespace, for sources that forget an import.
+# What the reference implementation puts into a source's namespace, for sources that forget an import;
+# with them goes the class that tool-use environments inherit from.
 _NAMED_MODULES = (
     "itertools math random re json collections functools string copy heapq operator statistics numpy"
 )
@@ -190,6 +192,7 @@ class ForkServer:
 def _names() -> dict[str, Any]:
     names = {name: sys.modules[name] for name in _NAMED_MODULES.split()}
     names["np"] = sys.modules["numpy"]
+    names["ToolUseBaseEnv"] = tool_use_base_env.ToolUseBaseEnv
     for module, members in _NAMED_MEMBERS.items():
         for member in members.split():
             names[member] = getattr(sys.modules[module], member)

@@ -10,6 +10,7 @@ import subprocess
 import time
 import types
 
+import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -60,6 +61,49 @@ def test_an_answer_is_checked_or_refused(body):
     assert math.isfinite(step.reward)
     assert type(step.terminated) is type(step.truncated) is bool
     assert all(type(key) is str and math.isfinite(value) for key, value in step.info.items())
+
+
+tools = st.fixed_dictionaries(
+    {"name": st.text(max_size=70), "description": st.text(max_size=9), "parameters": json_values}
+)
+
+
+@given(st.lists(tools | json_values, max_size=3).map(lambda listed: json.dumps(listed).encode()) | bodies)
+def test_tools_are_checked_or_refused(body):
+    """The list of tools is read apart from the rest of its answer."""
+    limits = SandboxLimits(max_tools_bytes=200)
+    reply = protocol.Reply(id=7, tools=msgspec.Raw(body))
+    try:
+        listed = protocol.check_tools(reply, limits)
+    except EnvironmentFailure as caught:
+        failure = caught
+    else:
+        failure = None
+    if failure is not None:
+        assert failure.kind in FAILURE_KINDS
+        assert len(failure.detail) <= protocol.MAX_DETAIL
+        return
+    assert len(body) <= 200
+    assert len({tool.name for tool in listed}) == len(listed)
+    assert all(0 < len(tool.name) <= 64 and tool.name.isascii() for tool in listed)
+    assert all(type(tool.parameters) is dict for tool in listed)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"[" * 100_000,
+        b'[{"name":"a","description":"","parameters":' + b'{"a":' * 5_000 + b"1" + b"}" * 5_001 + b"]",
+        b'[{"name":"a","description":"","parameters":{"n":' + b"9" * 5_000 + b"}}]",
+        b'[{"name":"a","description":"\xff","parameters":{}}]',
+        b'[{"name":"a b","description":"","parameters":{}}]',
+        b'[{"name":"a","description":"","parameters":{}},{"name":"a","description":"","parameters":{}}]',
+    ],
+)
+def test_hostile_tools_are_refused(body):
+    answer = b'{"id":7,"observation":"","tools":' + body + b"}"
+    with pytest.raises(EnvironmentFailure):
+        protocol.check_tools(protocol.decode_reply(answer, STEP), LIMITS)
 
 
 @given(st.lists(st.binary(max_size=40), max_size=8), st.integers(0, 120))

@@ -11,6 +11,7 @@ whatever an environment finds on purpose still differ. Replaying an episode find
 import datetime
 import os
 import random
+import sys
 import time
 from typing import Any, Self
 
@@ -68,6 +69,8 @@ def reseed(seed: int) -> None:
     _ENTROPY.seed(seed)
     random.seed(seed)
     np.random.seed(seed % 2**32)
+    if "sympy" in sys.modules:
+        sys.modules["sympy.core.random"].seed(seed)
 
 
 def _install_clock() -> None:

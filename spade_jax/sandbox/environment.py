@@ -58,6 +58,11 @@ class SandboxedEnvironment:
         self._hung_up = False
         child.on_end = self._on_child_end
 
+    @property
+    def busy(self) -> bool:
+        """Whether a call waits for the child, which may be taking memory for it."""
+        return self._waiter is not None
+
     async def load(self, code: str, *, turn_budget: int) -> None:
         """Has the child load the source, once it has locked itself down. Called once, by the pool.
 

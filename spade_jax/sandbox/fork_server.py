@@ -16,7 +16,7 @@ import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from spade_jax.errors import HostFault
@@ -28,6 +28,8 @@ _START_TIMEOUT = 60.0
 # Only a backstop: requests wait behind one another, and a busy machine may take its time.
 _SPAWN_TIMEOUT = 120.0
 _RETRY_SECONDS = 0.001
+_PACKAGES = ("numpy", "msgspec")
+_MATHS_PACKAGES = ("math_verify", "latex2sympy2_extended", "antlr4", "sympy", "mpmath")
 
 _spawner = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="sandbox-spawner")
 
@@ -68,11 +70,28 @@ class ForkServer:
         self._waiters: dict[int, tuple[asyncio.Future[Child], socket.socket]] = {}
         self._children: dict[int, Child] = {}
         self._next_id = 0
+        self._retiring = False
         self.alive = True
 
+    @property
+    def num_forks(self) -> int:
+        """Children that it was asked for so far."""
+        return self._next_id
+
     @classmethod
-    async def start(cls, limits: SandboxLimits, *, level: str) -> "ForkServer":
+    async def start(
+        cls,
+        limits: SandboxLimits,
+        *,
+        level: str,
+        with_maths: bool = False,
+        cores: Sequence[int] | None = None,
+    ) -> "ForkServer":
         """Starts a server at one level and waits until it can fork.
+
+        Args:
+          with_maths: whether its children find math_verify and sympy, which take it a second or more.
+          cores: that it and its children may use, None for those of this process.
 
         Raises:
           LevelUnavailable: it ended before it was ready, with what it printed.
@@ -81,7 +100,9 @@ class ForkServer:
         host_end, server_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         host_end.setblocking(False)
         try:
-            process = await loop.run_in_executor(_spawner, _launch, limits, level, server_end)
+            process = await loop.run_in_executor(
+                _spawner, _launch, limits, level, with_maths, cores, server_end
+            )
         except OSError as error:
             host_end.close()
             raise LevelUnavailable(f"cannot start the fork server: {error}") from error
@@ -140,6 +161,12 @@ class ForkServer:
         finally:
             child_end.close()
             self._waiters.pop(spawn_id, None)
+            self._end_if_idle()
+
+    def retire(self) -> None:
+        """Ends the server once its last child has ended; it must not be asked to fork again."""
+        self._retiring = True
+        self._end_if_idle()
 
     async def close(self) -> str:
         """Ends the server and its children. May be called again.
@@ -198,6 +225,12 @@ class ForkServer:
                 if gone is not None:
                     gone.exit_status = message["status"]
                     gone.on_end()
+                self._end_if_idle()
+
+    def _end_if_idle(self) -> None:
+        if self._retiring and self.alive and not self._children and not self._waiters:
+            self._end("the fork server was retired")
+            _spawner.submit(_finish, self._process)
 
     def _end(self, reason: str) -> None:
         if not self.alive:
@@ -215,14 +248,23 @@ class ForkServer:
             child.on_end()
 
 
-def _launch(limits: SandboxLimits, level: str, control: socket.socket) -> subprocess.Popen[bytes]:
-    packages = sorted({str(_package_folder(name)) for name in ("numpy", "msgspec")})
+def _launch(
+    limits: SandboxLimits,
+    level: str,
+    with_maths: bool,
+    cores: Sequence[int] | None,
+    control: socket.socket,
+) -> subprocess.Popen[bytes]:
+    names = _PACKAGES + (_MATHS_PACKAGES if with_maths else ())
+    packages = sorted({str(_package_folder(name)) for name in names})
     settings = {
         "level": level,
         "control": control.fileno(),
         "parent": os.getpid(),
         "packages": packages,
         "memory_mb": limits.memory_mb,
+        "with_maths": with_maths,
+        "cores": cores,
     }
     interpreter = os.path.realpath(sys.executable)
     # No site (-S): the packages' folders are named above. Not -I, which would ignore PYTHONHASHSEED.

@@ -16,6 +16,7 @@ class SandboxLimits:
       max_observation_bytes: longest observation or output of a tool, in UTF-8.
       max_tools_bytes: longest list of tools' schemas, as JSON.
       max_reward: largest magnitude of one reward.
+      max_forks: environments that one fork server makes before a fresh one takes its place.
     """
 
     memory_mb: int = 256
@@ -26,6 +27,7 @@ class SandboxLimits:
     max_observation_bytes: int = 64 * 1024
     max_tools_bytes: int = 64 * 1024
     max_reward: float = 1e6
+    max_forks: int = 10_000
 
     @property
     def max_reply_bytes(self) -> int:

@@ -14,6 +14,7 @@ import gc
 import importlib
 import json
 import os
+import pkgutil
 import resource
 import select
 import signal
@@ -42,6 +43,13 @@ tempfile textwrap threading time timeit token tokenize traceback types typing un
 urllib.parse uuid warnings weakref zlib zoneinfo
 _strptime encodings.ascii encodings.cp437 encodings.idna encodings.latin_1 encodings.punycode
 encodings.utf_16 encodings.utf_32 encodings.utf_8_sig
+"""
+
+# For sources that use math_verify: it, and all of the packages from which sympy imports late.
+_MATHS_MODULES = "math_verify sympy.abc sympy.physics.units.util"
+_MATHS_PACKAGES = """
+antlr4 sympy.assumptions sympy.combinatorics sympy.concrete sympy.discrete sympy.integrals sympy.logic
+sympy.matrices sympy.polys sympy.series sympy.sets sympy.simplify sympy.solvers sympy.tensor.array
 """
 
 # What the reference implementation puts into a source's namespace, for sources that forget an import;
@@ -82,8 +90,8 @@ class ForkServer:
         self._poll = select.epoll()
         self._pids: dict[int, int] = {}
 
-    def give_up_privileges(self, level: str, parent: int) -> None:
-        """Becomes nobody where it can, and dies with the host.
+    def give_up_privileges(self, level: str, parent: int, cores: list[int] | None) -> None:
+        """Becomes nobody where it can, keeps to its cores, and dies with the host.
 
         In a jail (L3) bubblewrap has done the first and knows better when the host has died.
         """
@@ -91,6 +99,8 @@ class ForkServer:
             # If memory runs out, environments go before the trainer. Not every container allows it.
             file.write("1000")
         os.nice(5)
+        if cores is not None:
+            os.sched_setaffinity(0, cores)
         if level != "L3" and _can_become_nobody():
             for capability in range(_LAST_CAPABILITY + 1):
                 self._libc.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0)
@@ -199,6 +209,26 @@ def _names() -> dict[str, Any]:
     return names
 
 
+def _import_maths() -> None:
+    for name in _MATHS_MODULES.split():
+        importlib.import_module(name)
+    for package in _MATHS_PACKAGES.split():
+        _import_all(package)
+    math_verify = sys.modules["math_verify"]
+    # Builds the parser's tables, which every child would otherwise spend a second on.
+    if not math_verify.verify(math_verify.parse("$\\frac{1}{2}$"), math_verify.parse("0.5")):
+        raise SystemExit("math_verify does not know that a half is 0.5; reinstall math-verify and sympy")
+
+
+def _import_all(package: str) -> None:
+    for found in pkgutil.iter_modules(importlib.import_module(package).__path__, f"{package}."):
+        if found.name.rpartition(".")[2] in ("tests", "benchmarks"):
+            continue
+        importlib.import_module(found.name)
+        if found.ispkg:
+            _import_all(found.name)
+
+
 def _can_become_nobody() -> bool:
     """Whether this process may change user and still signal the children it has then."""
     if os.geteuid() != 0:
@@ -220,10 +250,13 @@ def main() -> NoReturn:
     for name in _MODULES.split():
         importlib.import_module(name)
     determinism.install()
+    # After it, so that generators which modules keep for themselves are the same in every server.
+    if settings["with_maths"]:
+        _import_maths()
     server = ForkServer(socket.socket(fileno=child.CHANNEL), settings)
     # What is not imported by now cannot be: an empty path makes that a plain ModuleNotFoundError.
     sys.path.clear()
-    server.give_up_privileges(settings["level"], settings["parent"])
+    server.give_up_privileges(settings["level"], settings["parent"], settings["cores"])
     server.run()
 
 

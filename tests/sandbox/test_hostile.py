@@ -628,7 +628,7 @@ async def attack_all(bench) -> dict[str, tuple[str, str]]:
 @pytest.fixture(scope="module")
 def outcomes(bench) -> dict[str, tuple[str, str]]:
     """What came of each attack; nothing of it may have reached the host."""
-    servers = [*bench.pool._servers, *bench.hurried_pool._servers]
+    servers = [slot._current for slot in [*bench.pool._slots, *bench.hurried_pool._slots]]
     outcomes = bench.run(attack_all(bench))
     assert bench.traces() == []
     assert all(server.alive for server in servers)

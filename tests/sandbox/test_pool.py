@@ -13,9 +13,12 @@ import sys
 import time
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from spade_jax.errors import EnvironmentFailure, HostFault, SandboxUnavailable
 from spade_jax.sandbox import fork_server, pool, seccomp
+from spade_jax.sandbox.cores import share_of_cores
 from spade_jax.sandbox.limits import SandboxLimits
 from spade_jax.sandbox.pool import SandboxPool
 
@@ -149,7 +152,7 @@ def test_the_self_test_notices_a_missing_filter():
     """At level L1 no filter is in force: attempts that are refused above must succeed and be seen."""
 
     async def main():
-        sandbox = await SandboxPool._start_level(LIMITS, "L1")
+        sandbox = SandboxPool(LIMITS, "L1")
         async with sandbox, await sandbox.open(pool.SOURCE) as environment:
             return (await environment.reset(0)).observation.split()
 
@@ -197,8 +200,8 @@ def test_a_dead_server_is_replaced_and_its_environments_are_host_faults(monkeypa
     async def main():
         async with await SandboxPool.start(LIMITS, num_zygotes=2) as sandbox:
             environments = [await sandbox.open(ECHO) for _ in range(4)]
-            os.kill(sandbox._servers[0]._process.pid, signal.SIGKILL)
-            while sandbox._servers[0].alive:
+            os.kill(sandbox._slots[0]._current._process.pid, signal.SIGKILL)
+            while sandbox._slots[0]._current.alive:
                 await asyncio.sleep(0.01)
             results = []
             for environment in environments:
@@ -212,6 +215,74 @@ def test_a_dead_server_is_replaced_and_its_environments_are_host_faults(monkeypa
             assert sandbox.failures == {"host_fault": 2}
 
     asyncio.run(main())
+
+
+def test_a_server_that_has_forked_enough_is_replaced_and_ends_with_its_last_child():
+    async def main():
+        limits = SandboxLimits(step_timeout=10.0, load_timeout=20.0, max_forks=4)
+        async with await SandboxPool.start(limits) as sandbox:
+            held = [await sandbox.open(ECHO) for _ in range(3)]
+            first = sandbox._slots[0]._current
+            servers = {first}
+            for _ in range(9):
+                assert await echo_once(sandbox) == "echo"
+                servers.add(sandbox._slots[0]._current)
+            # The self-test is the first of 13 children.
+            assert len(servers) == 4
+            assert first.alive
+            assert all(server.num_forks <= 4 for server in servers)
+            for environment in held:
+                await environment.reset(0)
+                assert (await environment.step("old")).observation == "old"
+                await environment.close()
+            retired = servers - {sandbox._slots[0]._current}
+            await wait_until(lambda: not any(server.alive for server in retired))
+            await wait_until(lambda: not any(is_running(server._process.pid) for server in retired))
+            assert sandbox.failures == {}
+
+    asyncio.run(main())
+
+
+def test_many_who_wait_for_a_fresh_server_share_it():
+    async def main():
+        limits = SandboxLimits(step_timeout=10.0, load_timeout=20.0, max_forks=1)
+        async with await SandboxPool.start(limits) as sandbox:
+            first = sandbox._slots[0]._current
+            assert await asyncio.gather(*(echo_once(sandbox) for _ in range(5))) == ["echo"] * 5
+            second = sandbox._slots[0]._current
+            assert second is not first
+            assert second.num_forks == 5
+            assert not first.alive
+
+    asyncio.run(main())
+
+
+def test_a_retired_server_is_cleaned_up_whatever_its_event_loop():
+    limits = SandboxLimits(step_timeout=10.0, load_timeout=20.0, max_forks=2)
+    sandbox = asyncio.run(SandboxPool.start(limits))
+
+    async def hold_one():
+        held = await sandbox.open(ECHO)
+        assert await echo_once(sandbox) == "echo"
+        return held, sandbox._slots[0]._retired[0]
+
+    async def use_it_and_close(held, server):
+        await held.reset(0)
+        assert (await held.step("old")).observation == "old"
+        await held.close()
+        await wait_until(lambda: not server.alive)
+
+    held, server = asyncio.run(hold_one())
+    assert server.alive
+    asyncio.run(use_it_and_close(held, server))
+    asyncio.run(sandbox.close())
+
+
+async def wait_until(condition, *, seconds=20.0):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.01)
 
 
 def test_a_child_killed_from_outside_is_nobodys_fault(monkeypatch):
@@ -272,6 +343,53 @@ def test_an_environment_that_dies_under_another_loop_is_still_understood():
     asyncio.run(sandbox.close())
 
 
+@pytest.mark.parametrize("level", ["L2", "L3"])
+def test_processes_of_one_host_share_out_its_cores(level, monkeypatch):
+    if level == "L3" and shutil.which("bwrap") is None:
+        pytest.skip("bubblewrap is not installed")
+    if level == "L2":
+        monkeypatch.setenv("PATH", "/nonexistent")
+    mine = os.sched_getaffinity(0)
+    code = ECHO.replace('"ready"', "__import__('json').dumps(sorted(__import__('os').sched_getaffinity(0)))")
+
+    async def cores_of(index: int, count: int) -> set[int]:
+        pool = await SandboxPool.start(LIMITS, process_index=index, num_processes=count)
+        async with pool, await pool.open(code) as environment:
+            return set(json.loads((await environment.reset(0)).observation))
+
+    async def main():
+        assert await cores_of(0, 1) == mine
+        shares = [await cores_of(index, 2) for index in range(2)]
+        assert shares[0] | shares[1] == mine
+        assert not shares[0] & shares[1] or len(mine) == 1
+
+    asyncio.run(main())
+    assert os.sched_getaffinity(0) == mine
+
+
+@given(st.integers(1, 40), st.integers(1, 40))
+def test_every_core_is_somebodys_and_everybody_has_one(num_cores, num_processes):
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        # The one thing that a test machine has too few of.
+        monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(10, 10 + num_cores)))
+        shares = [share_of_cores(index, num_processes) for index in range(num_processes)]
+    if num_processes == 1:
+        assert shares == [None]
+        return
+    assert set().union(*shares) == set(range(10, 10 + num_cores))
+    counts = [len(share) for share in shares]
+    assert min(counts) >= 1
+    assert max(counts) - min(counts) <= 1
+    if num_processes <= num_cores:
+        assert sum(counts) == num_cores
+
+
+@pytest.mark.parametrize(("index", "count"), [(2, 2), (-1, 2), (0, 0)])
+def test_a_share_that_does_not_exist_is_refused(index, count):
+    with pytest.raises(ValueError, match="want an index from 0"):
+        asyncio.run(SandboxPool.start(LIMITS, process_index=index, num_processes=count))
+
+
 def test_cancelled_opens_leave_nothing_behind():
     async def main():
         async with await SandboxPool.start(LIMITS) as sandbox:
@@ -292,6 +410,28 @@ def test_cancelled_opens_leave_nothing_behind():
             assert len(os.listdir("/proc/self/fd")) == descriptors
 
     asyncio.run(main())
+
+
+def test_three_hundred_live_from_a_low_soft_limit_on_descriptors():
+    """Each answers for itself, and the pool raises the limit that it needs raised."""
+    script = (
+        "import resource\n"
+        "hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (64, hard))\n"
+        "async def main():\n"
+        "    limits = SandboxLimits(step_timeout=60, load_timeout=60)\n"
+        "    async with await SandboxPool.start(limits, num_zygotes=2) as sandbox:\n"
+        "        held = [await sandbox.open(ECHO) for _ in range(300)]\n"
+        "        await asyncio.gather(*(e.reset(0) for e in held))\n"
+        "        for turn in range(2):\n"
+        "            steps = [e.step(f'{turn} {i}') for i, e in enumerate(held)]\n"
+        "            answers = [step.observation for step in await asyncio.gather(*steps)]\n"
+        "            assert answers == [f'{turn} {i}' for i in range(300)]\n"
+        "        print(json.dumps([sandbox.num_live, dict(sandbox.failures)]))\n"
+        "asyncio.run(main())\n"
+    )
+    result = run_host(script)
+    assert json.loads(result.stdout) == [300, {}], result.stderr
 
 
 def test_running_out_of_descriptors_is_a_host_fault():

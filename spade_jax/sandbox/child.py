@@ -277,6 +277,8 @@ def _call(environment: Any, call: str, max_bytes: int) -> dict[str, Any]:
 
 def _plain(value: Any) -> Any:
     """Numpy scalars and subclasses of numbers as the builtin of the same value."""
+    if type(value) in (float, bool, int):
+        return value
     if isinstance(value, np.generic) or (isinstance(value, np.ndarray) and value.ndim == 0):
         value = value.item()
     if isinstance(value, bool):

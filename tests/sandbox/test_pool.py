@@ -278,6 +278,25 @@ def test_a_retired_server_is_cleaned_up_whatever_its_event_loop():
     asyncio.run(sandbox.close())
 
 
+def test_each_request_has_its_own_deadline():
+    """A short one after a long one, and one after a pause that is longer than it."""
+    code = ECHO.replace("return action", "while action == 'spin': pass\n        return action")
+
+    async def main():
+        async with await SandboxPool.start(SandboxLimits(step_timeout=0.3, load_timeout=900.0)) as sandbox:
+            for pause in (0.0, 0.7):
+                environment = await sandbox.open(code)
+                await environment.reset(0)
+                for turn in range(3):
+                    await asyncio.sleep(pause)
+                    assert (await environment.step(str(turn))).observation == str(turn)
+                async with asyncio.timeout(60):
+                    with pytest.raises(EnvironmentFailure, match=r"timeout: no answer within 0\.3 s"):
+                        await environment.step("spin")
+
+    asyncio.run(main())
+
+
 async def wait_until(condition, *, seconds=20.0):
     deadline = time.monotonic() + seconds
     while not condition():

@@ -655,15 +655,16 @@ def test_attack_while_loading(outcomes, name, kind):
 def launch_unprotected(folder):
     """Starts a fork server that locks nothing, in a jail that can be thrown away."""
 
-    def launch(limits, level, control):
+    def launch(limits, level, with_maths, cores, control):
         packages = sorted({str(fork_server._package_folder(name)) for name in ("numpy", "msgspec")})
         settings = {"level": "L1", "control": control.fileno(), "parent": 0, "packages": packages}
+        settings |= {"with_maths": with_maths, "cores": cores, "memory_mb": 0}
         jail = [shutil.which("bwrap"), "--ro-bind", "/", "/", "--bind", str(folder), str(folder)]
         jail += ["--dev", "/dev", "--proc", "/proc", "--unshare-pid", "--unshare-ipc", "--cap-add", "ALL"]
         script = pathlib.Path(__file__).with_name("unprotected.py")
         inside = [os.path.realpath(sys.executable), "-S", "-B", str(script), str(fork_server._FOLDER)]
         return subprocess.Popen(
-            [*jail, "--die-with-parent", *inside, json.dumps({**settings, "memory_mb": 0})],
+            [*jail, "--die-with-parent", *inside, json.dumps(settings)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
@@ -696,12 +697,12 @@ def unprotected_outcomes(tmp_path_factory) -> dict[str, str]:
 
     async def run(attack):
         limits = SandboxLimits(step_timeout=60, load_timeout=60, max_observation_bytes=2**40)
-        async with SandboxPool(
-            limits, "L1", [await fork_server.ForkServer.start(limits, level="L1")]
-        ) as pool:
+        async with SandboxPool(limits, "L1") as pool:
             patience = 1.5 if attack.breach == "hangs" else 60
             kind, text = await outcome_of(pool, bench.fill_in(attack.source), patience=patience)
-            outcomes[attack.name] = "BREACH" if text.startswith("BREACH") else kind.replace("ok", "accepted")
+            # An attack that has killed its fork server need not come to boast of it.
+            breached = text.startswith("BREACH") or text == "the fork server died"
+            outcomes[attack.name] = "BREACH" if breached else kind.replace("ok", "accepted")
 
     async def run_all():
         few_at_once = asyncio.Semaphore(4)
@@ -717,6 +718,7 @@ def unprotected_outcomes(tmp_path_factory) -> dict[str, str]:
         monkeypatch.setattr(fork_server, "_launch", launch_unprotected(folder))
         monkeypatch.setattr(protocol, "decode_reply", believe)
         monkeypatch.setattr(protocol, "check_max_turns", lambda reply: None)
+        monkeypatch.setattr(protocol, "check_tools", lambda reply, _: [])
         monkeypatch.setattr(protocol, "check_reset", lambda reply, _: Reset(reply.observation, {}))
         monkeypatch.setattr(
             protocol,

@@ -166,7 +166,10 @@ class ForkServer:
     def retire(self) -> None:
         """Ends the server once its last child has ended; it must not be asked to fork again."""
         self._retiring = True
-        self._end_if_idle()
+        if self.alive:
+            self._end_if_idle()
+        else:
+            self._reap()
 
     async def close(self) -> str:
         """Ends the server and its children. May be called again.
@@ -228,9 +231,11 @@ class ForkServer:
                 self._end_if_idle()
 
     def _end_if_idle(self) -> None:
-        if self._retiring and self.alive and not self._children and not self._waiters:
+        if self._retiring and not self._children and not self._waiters:
             self._end("the fork server was retired")
-            _spawner.submit(_finish, self._process)
+
+    def _reap(self) -> None:
+        _spawner.submit(_finish, self._process)
 
     def _end(self, reason: str) -> None:
         if not self.alive:
@@ -246,6 +251,8 @@ class ForkServer:
             _, child = self._children.popitem()
             child.server_died = True
             child.on_end()
+        if self._retiring:
+            self._reap()
 
 
 def _launch(

@@ -9,6 +9,9 @@ Levels: L3 is a bubblewrap jail around L2; L2 is a kernel filter (seccomp) and r
 child; L1 is resource limits only and not a barrier. The strongest that works here is used, and the pool
 refuses to start below `min_level`, or if its self-test finds that something forbidden works.
 
+A source finds numpy and much of the standard library, under the usual names without an import, and the
+class `ToolUseBaseEnv`. One that names math_verify or sympy finds those too, in fork servers of their own.
+
 It knows nothing of training. It does not promise that environments are deterministic, nor that one
 instance forgets an episode when the next begins.
 """
@@ -136,6 +139,8 @@ class SandboxPool:
     async def open(self, code: str, *, turn_budget: int = _TURN_BUDGET) -> SandboxedEnvironment:
         """Makes a child, runs the source in it and constructs its environment.
 
+        Waits while the environments that are in a call could outgrow what memory is left.
+
         The class is the last one defined in the source whose name ends in Env, one with reset and step
         before others. It is constructed without arguments, or with max_turns=turn_budget if it demands
         arguments.
@@ -148,9 +153,10 @@ class SandboxPool:
             raise HostFault("the sandbox pool was closed")
         self.num_opened += 1
         slots = self._maths_slots if _needs_maths(code) else self._slots
+        slot = slots[self.num_opened % len(slots)]
         try:
             await self._wait_for_memory()
-            environment = await self._spawn(slots[self.num_opened % len(slots)])
+            environment = await self._spawn(slot)
         except HostFault:
             self.failures["host_fault"] += 1
             raise

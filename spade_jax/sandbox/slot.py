@@ -34,6 +34,8 @@ class ServerSlot:
         Raises:
           HostFault: none could be started, or the slot was closed.
         """
+        if self._closed:
+            raise HostFault("the sandbox pool was closed")
         current = self._current
         if current is not None and current.alive and current.num_forks < self._max_forks:
             return current
@@ -46,8 +48,10 @@ class ServerSlot:
     async def close(self) -> None:
         """Ends the servers and all their children. May be called again."""
         self._closed = True
-        servers = [*self._retired, *([self._current] if self._current else [])]
-        await asyncio.gather(*(server.close() for server in servers))
+        await asyncio.gather(*(server.close() for server in self._servers()))
+
+    def _servers(self) -> list[ForkServer]:
+        return self._retired + ([self._current] if self._current is not None else [])
 
     async def _replace(self) -> ForkServer:
         try:
@@ -61,7 +65,7 @@ class ServerSlot:
             raise HostFault("the sandbox pool was closed")
         # A retired server hears of its children in the event loop of today.
         self._retired = [old for old in self._retired if old.alive]
-        for old in [*self._retired, *([self._current] if self._current else [])]:
+        for old in self._servers():
             old.watch(asyncio.get_running_loop())
         if self._current is not None:
             self._retired.append(self._current)

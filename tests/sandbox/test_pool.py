@@ -200,9 +200,9 @@ def test_a_dead_server_is_replaced_and_its_environments_are_host_faults(monkeypa
     async def main():
         async with await SandboxPool.start(LIMITS, num_zygotes=2) as sandbox:
             environments = [await sandbox.open(ECHO) for _ in range(4)]
-            os.kill(sandbox._slots[0]._current._process.pid, signal.SIGKILL)
-            while sandbox._slots[0]._current.alive:
-                await asyncio.sleep(0.01)
+            server = sandbox._slots[0]._current
+            os.kill(server._process.pid, signal.SIGKILL)
+            await wait_until(lambda: not server.alive)
             results = []
             for environment in environments:
                 try:
@@ -213,6 +213,9 @@ def test_a_dead_server_is_replaced_and_its_environments_are_host_faults(monkeypa
             assert sorted(results) == ["fine", "fine", "the fork server died", "the fork server died"]
             assert await asyncio.gather(*(echo_once(sandbox) for _ in range(6))) == ["echo"] * 6
             assert sandbox.failures == {"host_fault": 2}
+            # No zombie is left, and no pipe.
+            await wait_until(lambda: server._process.returncode is not None)
+            await wait_until(lambda: server._process.stderr.closed)
 
     asyncio.run(main())
 
@@ -237,8 +240,26 @@ def test_a_server_that_has_forked_enough_is_replaced_and_ends_with_its_last_chil
                 await environment.close()
             retired = servers - {sandbox._slots[0]._current}
             await wait_until(lambda: not any(server.alive for server in retired))
-            await wait_until(lambda: not any(is_running(server._process.pid) for server in retired))
+            await wait_until(lambda: all(server._process.returncode is not None for server in retired))
             assert sandbox.failures == {}
+
+    asyncio.run(main())
+
+
+def test_a_retired_server_that_dies_is_cleaned_up_too(monkeypatch):
+    monkeypatch.setenv("PATH", "/nonexistent")
+
+    async def main():
+        limits = SandboxLimits(step_timeout=10.0, load_timeout=20.0, max_forks=2)
+        async with await SandboxPool.start(limits) as sandbox:
+            held = await sandbox.open(ECHO)
+            assert await echo_once(sandbox) == "echo"
+            [server] = sandbox._slots[0]._retired
+            os.kill(server._process.pid, signal.SIGKILL)
+            await wait_until(lambda: server._process.returncode is not None)
+            with pytest.raises(HostFault, match="the fork server died"):
+                await held.reset(0)
+            assert await echo_once(sandbox) == "echo"
 
     asyncio.run(main())
 

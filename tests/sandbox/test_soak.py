@@ -74,7 +74,8 @@ def test_soak(num_episodes, num_sources, max_seconds):
         await environment.close()
 
     async def main() -> None:
-        limits = SandboxLimits(step_timeout=0.5, load_timeout=30.0)
+        # Few forks to a server, so that many come and go.
+        limits = SandboxLimits(step_timeout=0.5, load_timeout=30.0, max_forks=50)
         async with await SandboxPool.start(limits, num_zygotes=2) as sandbox:
             numbers = iter(range(num_sources))
             descriptors = len(os.listdir("/proc/self/fd"))

@@ -1,9 +1,10 @@
 """Designer conversations for the warm start: prompts with the programs that answer them.
 
 Programs come from the families at levels 1 and 2. Their content comes from the document in the
-prompt, a shown record of the memory is varied at its level more often than not, and the family of the
-shown failure is avoided, so that the tiny designer knows what each line of its prompt is for. The
-memory thereby moves the designs on as soon as the agent has moved on.
+prompt, a shown record of the memory is varied more often than not, made harder where its win rate is
+high and easier where it is low, and the family of the shown failure is avoided, so that the tiny
+designer knows what each line of its prompt is for. The memory thereby moves the designs on as soon as
+the agent has moved on.
 """
 
 import random
@@ -15,21 +16,21 @@ from spade_jax.seeding import derive_rng
 from spade_jax.text.chat import Message
 from spade_jax.types import DesignContext, Document, EnvironmentSource, MemoryRecord
 from spade_jax.warm_start.families import FAMILIES
-from spade_jax.warm_start.families.base import Family
+from spade_jax.warm_start.families.base import Family, Parameters
 
 NO_WORD = "item"
 WITHOUT_DOCUMENT = 0.15
 WITH_POSITIVES = 0.6
 VARY_A_POSITIVE = 0.85
 WITH_NEGATIVE = 0.5
-EASY = 0.25
+TOO_HARD, TOO_EASY = 0.4, 0.6
+LARGEST_STEP = 3
 
 
 def make_source(
-    family: Family, level: int, word: str, rng: random.Random, *, environment_id: str = ""
+    family: Family, parameters: Parameters, word: str, *, environment_id: str = ""
 ) -> EnvironmentSource:
-    """One environment of a family at a level, about `word`."""
-    parameters = family.parameters(rng, level)
+    """One environment of a family, about `word`."""
     return EnvironmentSource(
         environment_id=environment_id,
         skill=family.skill,
@@ -59,24 +60,30 @@ def design_conversations(
     conversations = []
     for index in range(num):
         rng = derive_rng(seed, "warm_start/design", index)
-        family, level = rng.choice(families), _level(rng)
+        family = rng.choice(families)
         same_skill = [other for other in families if other.skill == family.skill]
         document = None if rng.random() < WITHOUT_DOCUMENT else rng.choice(documents)
 
+        parameters = rng.choice(family.taught)
         positives: list[MemoryRecord] = []
         if num_positives and rng.random() < WITH_POSITIVES:
-            shown = [(rng.choice(same_skill), _level(rng)) for _ in range(rng.randint(1, num_positives))]
-            if rng.random() < VARY_A_POSITIVE:
-                shown[rng.randrange(len(shown))] = family, level
             positives = [
-                _record(*other, rng, win_rate=rng.uniform(0.15, 0.85), regret=rng.uniform(0.1, 0.9))
-                for other in shown
+                _record(
+                    other := rng.choice(same_skill), rng.choice(other.taught), rng.uniform(0.15, 0.85), rng
+                )
+                for _ in range(rng.randint(1, num_positives))
             ]
+            if rng.random() < VARY_A_POSITIVE:
+                win_rate = rng.uniform(0.15, 0.85)
+                shown = _record(family, parameters, win_rate, rng)
+                positives[rng.randrange(len(positives))] = shown
+                parameters = vary(family, parameters, win_rate, rng)
         negative = None
         avoided = [other for other in same_skill if other is not family]
         if avoided and rng.random() < WITH_NEGATIVE:
             win_rate = rng.choice((rng.uniform(0, 0.1), rng.uniform(0.9, 1)))
-            negative = _record(rng.choice(avoided), _level(rng), rng, win_rate=win_rate, regret=0.0)
+            other = rng.choice(avoided)
+            negative = _record(other, rng.choice(other.taught), win_rate, rng)
 
         context = DesignContext(
             environment_id="",
@@ -85,7 +92,7 @@ def design_conversations(
             positives=tuple(positives),
             negative=negative,
         )
-        source = make_source(family, level, word_for(document, excerpt_words), rng)
+        source = make_source(family, parameters, word_for(document, excerpt_words))
         conversations.append(
             [
                 *designer_messages(context, excerpt_words=excerpt_words),
@@ -95,13 +102,19 @@ def design_conversations(
     return conversations
 
 
-def _level(rng: random.Random) -> int:
-    """Mostly more than the agent can do yet: self-play finds out what it can."""
-    return 1 if rng.random() < EASY else 2
+def vary(family: Family, shown: Parameters, win_rate: float, rng: random.Random) -> Parameters:
+    """The numbers of another program of a family: harder than one that is won often, easier than one
+    that is lost often, and near to one in between; never beyond what the warm start teaches."""
+    taught = family.taught
+    if win_rate > TOO_EASY:
+        step = rng.randint(1, LARGEST_STEP)
+    elif win_rate < TOO_HARD:
+        step = -rng.randint(1, LARGEST_STEP)
+    else:
+        step = rng.randint(-1, 1)
+    return taught[min(max(taught.index(shown) + step, 0), len(taught) - 1)]
 
 
-def _record(
-    family: Family, level: int, rng: random.Random, *, win_rate: float, regret: float
-) -> MemoryRecord:
-    source = make_source(family, level, rng.choice(NOUNS), rng)
-    return MemoryRecord(source=source, win_rate=win_rate, regret=regret, cycle=0)
+def _record(family: Family, parameters: Parameters, win_rate: float, rng: random.Random) -> MemoryRecord:
+    source = make_source(family, parameters, rng.choice(NOUNS))
+    return MemoryRecord(source=source, win_rate=win_rate, regret=rng.uniform(0.0, 0.9), cycle=0)

@@ -1,10 +1,11 @@
 """Designer conversations for the warm start: prompts with the programs that answer them.
 
-Programs come from the families at levels 1 and 2. Their content comes from the document in the
-prompt, a shown record of the memory is varied more often than not, made harder where its win rate is
-high and easier where it is low, and the family of the shown failure is avoided, so that the tiny
-designer knows what each line of its prompt is for. The memory thereby moves the designs on as soon as
-the agent has moved on.
+Programs come from the families at level 2, from its hard end more often than from its easy one, which
+is more than the agent can do yet: self-play finds out what it can. Their content comes from the
+document in the prompt. A shown record of the memory is varied more often than not, made harder where
+its win rate is high and easier where it is low (down to level 1), and the family of the shown failure
+is avoided, so that the tiny designer knows what each line of its prompt is for. The memory thereby
+moves the designs on as soon as the agent has moved on.
 """
 
 import random
@@ -64,7 +65,8 @@ def design_conversations(
         same_skill = [other for other in families if other.skill == family.skill]
         document = None if rng.random() < WITHOUT_DOCUMENT else rng.choice(documents)
 
-        parameters = rng.choice(family.taught)
+        medium = family.levels[1]
+        parameters = medium[max(rng.randrange(len(medium)) for _ in range(2))]
         positives: list[MemoryRecord] = []
         if num_positives and rng.random() < WITH_POSITIVES:
             positives = [
@@ -74,10 +76,9 @@ def design_conversations(
                 for _ in range(rng.randint(1, num_positives))
             ]
             if rng.random() < VARY_A_POSITIVE:
-                win_rate = rng.uniform(0.15, 0.85)
-                shown = _record(family, parameters, win_rate, rng)
-                positives[rng.randrange(len(positives))] = shown
-                parameters = vary(family, parameters, win_rate, rng)
+                shown, win_rate = rng.choice(family.taught), rng.uniform(0.15, 0.85)
+                positives[rng.randrange(len(positives))] = _record(family, shown, win_rate, rng)
+                parameters = vary(family, shown, win_rate, rng)
         negative = None
         avoided = [other for other in same_skill if other is not family]
         if avoided and rng.random() < WITH_NEGATIVE:

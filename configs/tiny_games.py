@@ -47,7 +47,7 @@ def get_config() -> Config:
             programs=1500,
             episodes=12000,
             skill_without_hint=0.3,
-            skill_with_hint=0.65,
+            skill_with_hint=0.75,
         ),
         evaluation=EvaluationConfig(every=20, environments=60, episodes=12),
     )

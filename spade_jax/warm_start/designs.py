@@ -1,11 +1,10 @@
 """Designer conversations for the warm start: prompts with the programs that answer them.
 
-Programs come from the families at level 2, from its hard end more often than from its easy one, which
-is more than the agent can do yet: self-play finds out what it can. Their content comes from the
-document in the prompt. A shown record of the memory is varied more often than not, made harder where
-its win rate is high and easier where it is low (down to level 1), and the family of the shown failure
-is avoided, so that the tiny designer knows what each line of its prompt is for. The memory thereby
-moves the designs on as soon as the agent has moved on.
+Programs come from the families at level 2, which is more than the agent can do yet: self-play finds
+out what it can. Their content comes from the document in the prompt. A shown record of the memory is
+varied more often than not, made harder where its win rate is high and easier where it is low (down to
+level 1), and the family of the shown failure is avoided, so that the tiny designer knows what each
+line of its prompt is for. The memory thereby moves the designs on as soon as the agent has moved on.
 """
 
 import random
@@ -62,11 +61,10 @@ def design_conversations(
     for index in range(num):
         rng = derive_rng(seed, "warm_start/design", index)
         family = rng.choice(families)
-        same_skill = [other for other in families if other.skill == family.skill]
+        same_skill = of_skill(family.skill)
         document = None if rng.random() < WITHOUT_DOCUMENT else rng.choice(documents)
 
-        medium = family.levels[1]
-        parameters = medium[max(rng.randrange(len(medium)) for _ in range(2))]
+        parameters = demanding(family, rng)
         positives: list[MemoryRecord] = []
         if num_positives and rng.random() < WITH_POSITIVES:
             positives = [
@@ -78,7 +76,7 @@ def design_conversations(
             if rng.random() < VARY_A_POSITIVE:
                 shown, win_rate = rng.choice(family.taught), rng.uniform(0.15, 0.85)
                 positives[rng.randrange(len(positives))] = _record(family, shown, win_rate, rng)
-                parameters = vary(family, shown, win_rate, rng)
+                family, parameters = vary(family, shown, win_rate, rng)
         negative = None
         avoided = [other for other in same_skill if other is not family]
         if avoided and rng.random() < WITH_NEGATIVE:
@@ -103,9 +101,23 @@ def design_conversations(
     return conversations
 
 
-def vary(family: Family, shown: Parameters, win_rate: float, rng: random.Random) -> Parameters:
-    """The numbers of another program of a family: harder than one that is won often, easier than one
-    that is lost often, and near to one in between; never beyond what the warm start teaches."""
+def of_skill(skill: str) -> list[Family]:
+    """The families of a skill."""
+    return [family for family in FAMILIES.values() if family.skill == skill]
+
+
+def demanding(family: Family, rng: random.Random) -> Parameters:
+    """Numbers of level 2, from its hard end more often than from its easy one."""
+    medium = family.levels[1]
+    return medium[max(rng.randrange(len(medium)) for _ in range(2))]
+
+
+def vary(family: Family, shown: Parameters, win_rate: float, rng: random.Random) -> tuple[Family, Parameters]:
+    """What to design after a program with these numbers was won that often.
+
+    A harder one of its family after one that is won often, an easier one after one that is lost often,
+    a similar one in between. Where the family has nothing harder, it is another family's turn.
+    """
     taught = family.taught
     if win_rate > TOO_EASY:
         step = rng.randint(1, LARGEST_STEP)
@@ -113,7 +125,11 @@ def vary(family: Family, shown: Parameters, win_rate: float, rng: random.Random)
         step = -rng.randint(1, LARGEST_STEP)
     else:
         step = rng.randint(-1, 1)
-    return taught[min(max(taught.index(shown) + step, 0), len(taught) - 1)]
+    rung = taught.index(shown) + step
+    if rung >= len(taught) and win_rate > TOO_EASY:
+        other = rng.choice([other for other in of_skill(family.skill) if other is not family])
+        return other, demanding(other, rng)
+    return family, taught[min(max(rung, 0), len(taught) - 1)]
 
 
 def _record(family: Family, parameters: Parameters, win_rate: float, rng: random.Random) -> MemoryRecord:

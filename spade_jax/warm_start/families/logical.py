@@ -34,7 +34,11 @@ HIGHER_LOWER = Family(
     levels=by_level(
         "low high max_turns",
         [(low, low + width, 3) for width in (2, 3) for low in range(1, 10 - width)],
-        [(low, low + width, 3) for width in (4, 5) for low in range(1, 10 - width)],
+        [
+            (low, low + width, turns)
+            for width, turns in ((4, 3), (5, 3), (2, 2), (3, 2))
+            for low in range(1, 10 - width)
+        ],
         [(1, 9, 3), (1, 8, 3), (2, 9, 3)],
     ),
     source=program(

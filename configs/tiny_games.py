@@ -23,7 +23,7 @@ from spade_jax.config import (
 def get_config() -> Config:
     """The run that the README's result table reports."""
     return Config(
-        num_cycles=200,
+        num_cycles=160,
         model=ModelConfig(num_layers=3, width=128, num_heads=2, num_kv_heads=2, head_width=64, mlp_width=640),
         tokenizer=TokenizerConfig(vocab_size=1280),
         memory=MemoryConfig(capacity=100),

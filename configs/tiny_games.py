@@ -23,17 +23,22 @@ from spade_jax.config import (
 def get_config() -> Config:
     """The run that the README's result table reports."""
     return Config(
-        num_cycles=300,
+        num_cycles=160,
         model=ModelConfig(num_layers=3, width=128, num_heads=2, num_kv_heads=2, head_width=64, mlp_width=640),
         tokenizer=TokenizerConfig(vocab_size=1280),
         memory=MemoryConfig(capacity=100),
         sampling=SamplingConfig(num_slots=192, max_context=256, decode_steps=2),
         designer=DesignerConfig(
-            environments=12, skills_per_cycle=3, temperature=0.9, max_tokens=64, loss_weight=6.0
+            environments=12,
+            skills_per_cycle=3,
+            temperature=0.85,
+            max_tokens=64,
+            loss_weight=10.0,
+            kl_coefficient=0.1,
         ),
         agent=AgentConfig(episodes=8, max_turns=9, max_tokens=4),
         update=UpdateConfig(
-            row_length=256, rows_per_microbatch=8, logprob_chunk=256, learning_rate=1.5e-4, warmup_steps=10
+            row_length=256, rows_per_microbatch=8, logprob_chunk=256, learning_rate=2e-4, warmup_steps=10
         ),
         warm_start=WarmStartConfig(
             num_steps=900,
@@ -41,8 +46,8 @@ def get_config() -> Config:
             learning_rate=1.5e-3,
             programs=1500,
             episodes=12000,
-            skill_without_hint=0.4,
-            skill_with_hint=0.85,
+            skill_without_hint=0.3,
+            skill_with_hint=0.75,
         ),
         evaluation=EvaluationConfig(every=20, environments=60, episodes=12),
     )

@@ -7,7 +7,7 @@
 # stopped when the same command is given again.
 set -euo pipefail
 
-num_cycles=100 # what fits into ten minutes; the full run of the config is longer
+num_cycles=120 # what fits into ten minutes; the full run of the config is longer
 
 # shellcheck source=launch/_environment.sh
 source "$(dirname "${BASH_SOURCE[0]}")/_environment.sh"

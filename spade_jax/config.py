@@ -166,6 +166,7 @@ class DesignerConfig:
       plateau_weight, regret_weight: of the blend.
       rejected_reward: reward of a design that fails validation.
       loss_weight: weight of the role in the loss.
+      kl_coefficient: of the role's KL penalty towards the warm-started policy.
     """
 
     train: bool = True
@@ -183,6 +184,7 @@ class DesignerConfig:
     regret_weight: NonNegative = 0.4
     rejected_reward: float = -0.5
     loss_weight: NonNegative = 1.0
+    kl_coefficient: NonNegative = 0.0
 
 
 @dataclass(frozen=True, kw_only=True, config=_STRICT)
@@ -195,6 +197,7 @@ class AgentConfig:
       max_turns: turns after which an episode is truncated.
       max_tokens: longest reply in one turn.
       loss_weight: weight of the role in the loss.
+      kl_coefficient: of the role's KL penalty towards the warm-started policy.
     """
 
     train: bool = True
@@ -203,6 +206,7 @@ class AgentConfig:
     max_turns: Count = 10
     max_tokens: Count = 8
     loss_weight: NonNegative = 1.0
+    kl_coefficient: NonNegative = 0.0
 
 
 @dataclass(frozen=True, kw_only=True, config=_STRICT)
@@ -214,7 +218,6 @@ class UpdateConfig:
       rows_per_microbatch: rows in one gradient accumulation step; a multiple of the mesh's data axes.
       logprob_chunk: token positions whose logits exist at once.
       clip_low, clip_high: the surrogate's ratio is clipped to [1 - clip_low, 1 + clip_high].
-      kl_coefficient: of the KL penalty towards the warm-started policy (0 = no reference pass).
       weight_decay: decoupled, on matrices only.
       warmup_steps: updates over which the learning rate rises linearly.
     """
@@ -230,7 +233,6 @@ class UpdateConfig:
     max_grad_norm: Positive = 1.0
     clip_low: Positive = 0.2
     clip_high: Positive = 0.28
-    kl_coefficient: NonNegative = 0.0
 
 
 @dataclass(frozen=True, kw_only=True, config=_STRICT)

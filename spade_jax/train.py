@@ -34,6 +34,7 @@ from spade_jax.training.checkpoint import Checkpointer
 from spade_jax.training.mesh import make_mesh
 from spade_jax.training.state import TrainState, abstract_state, state_from_params
 from spade_jax.training.update import Updater
+from spade_jax.types import Role
 from spade_jax.user_cache import user_cache_dir
 from spade_jax.warm_start.pretrain import warm_start
 from spade_jax.workdir import Workdir
@@ -157,6 +158,10 @@ async def build(
     mesh = make_mesh(config.mesh)
     warmed = await warm_start(config, mesh=mesh, sandbox=sandbox, track=track)
     architecture = Architecture.from_config(config.model, warmed.tokenizer.vocab_size)
+    kl_coefficients: dict[Role, float] = {
+        "designer": config.designer.kl_coefficient,
+        "agent": config.agent.kl_coefficient,
+    }
     machinery = Machinery(
         config=config,
         architecture=architecture,
@@ -171,10 +176,10 @@ async def build(
             pad_id=warmed.tokenizer.pad_id,
         ),
         sandbox=sandbox,
-        updater=Updater(architecture, config.update, mesh),
+        updater=Updater(architecture, config.update, mesh, kl_coefficients=kl_coefficients),
         corpus=corpus,
         held_out=held_out_environments(config.evaluation.environments),
-        reference_params=warmed.params if config.update.kl_coefficient > 0 else None,
+        reference_params=warmed.params if any(kl_coefficients.values()) else None,
     )
     return machinery, warmed.params
 

@@ -16,7 +16,6 @@ from spade_jax.warm_start.designs import make_source, word_for
 from spade_jax.warm_start.families import FAMILIES, HELD_OUT_FAMILIES
 
 HELD_OUT_SEED = 20260819
-HARD_LEVEL = 3
 EXCERPT_WORDS = 24
 
 
@@ -30,7 +29,7 @@ def held_out_environments(num: int) -> list[EnvironmentSource]:
         family = families[index % len(families)]
         word = word_for(rng.choice(documents), EXCERPT_WORDS)
         name = f"held-out-{index:03d}-{family.name}"
-        sources.append(make_source(family, HARD_LEVEL, word, rng, environment_id=name))
+        sources.append(make_source(family, rng.choice(family.levels[2]), word, environment_id=name))
     return sources
 
 

@@ -11,6 +11,8 @@ one that comes back.
 """
 
 import functools
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -29,8 +31,10 @@ from spade_jax.training.logprobs import TokenStatistics, token_statistics, train
 from spade_jax.training.mesh import ROWS, num_row_shards, replicated
 from spade_jax.training.optimizer import make_optimizer
 from spade_jax.training.state import TrainState, state_shardings
+from spade_jax.types import Role
 
 Loss = Literal["policy_gradient", "cross_entropy"]
+NO_KL: Mapping[Role, float] = MappingProxyType(dict.fromkeys(ROLES, 0.0))
 
 
 class Rows(NamedTuple):
@@ -72,6 +76,8 @@ class Updater:
       mesh: on which state and batches lie.
       loss: `policy_gradient` (self-play) or `cross_entropy` (supervised).
       num_steps: length of a supervised run, after which the learning rate is 0.
+      kl_coefficients: of each role's KL penalty towards the reference, in the policy gradient; there is
+        no reference pass where all are 0.
 
     Attributes:
       optimizer: makes the optimizer state that `update` expects.
@@ -88,6 +94,7 @@ class Updater:
         *,
         loss: Loss = "policy_gradient",
         num_steps: int | None = None,
+        kl_coefficients: Mapping[Role, float] = NO_KL,
     ):
         shards, rows = num_row_shards(mesh), update_config.rows_per_microbatch
         if rows % shards:
@@ -98,12 +105,14 @@ class Updater:
         self.optimizer = make_optimizer(update_config, num_steps=num_steps)
         self._config = update_config
         self._loss = loss
-        self._uses_reference = loss == "policy_gradient" and update_config.kl_coefficient > 0
+        self._uses_reference = any(kl_coefficients.values())
         self._rows_sharding = NamedSharding(mesh, ROWS)
         shardings = state_shardings(architecture, self.optimizer, mesh)
         everywhere: Any = replicated(mesh)
         sums = Sums(shardings.params, everywhere, everywhere, everywhere)
-        summed = functools.partial(_summed, architecture, update_config, loss)
+        summed = functools.partial(
+            _summed, architecture, update_config, loss, tuple(kl_coefficients[role] for role in ROLES)
+        )
 
         def start(*microbatch: Any) -> Sums:
             return jax.tree.map(jnp.zeros_like, jax.eval_shape(summed, *microbatch))
@@ -192,7 +201,7 @@ class Updater:
             )
         if self._uses_reference != (reference_params is not None):
             raise ValueError(
-                f"kl_coefficient={self._config.kl_coefficient} with loss={self._loss!r} "
+                f"an update {'with' if self._uses_reference else 'without'} a KL penalty "
                 f"{'needs' if self._uses_reference else 'does not use'} reference_params, which "
                 f"{'are missing' if self._uses_reference else 'were given'}"
             )
@@ -202,6 +211,7 @@ def _summed(
     architecture: Architecture,
     update_config: UpdateConfig,
     loss: Loss,
+    kl_coefficients: tuple[float, ...],
     params: Any,
     rows: Rows,
     reference_params: Any,
@@ -231,7 +241,7 @@ def _summed(
 
     def weighted_loss(params: Any) -> tuple[jax.Array, tuple[dict[str, jax.Array], jax.Array]]:
         policy = statistics(params)
-        losses, per_token = _token_losses(loss, update_config, trained, policy, reference)
+        losses, per_token = _token_losses(loss, update_config, kl_coefficients, trained, policy, reference)
         totals = {name: jnp.sum(values, dtype=jnp.float32) for name, values in per_token.items()}
         of_role = trained.role_ids == jnp.arange(len(ROLES))[:, None, None]
         role_entropies = jnp.sum(jnp.where(of_role, policy.entropies, 0), axis=(1, 2))
@@ -245,6 +255,7 @@ def _summed(
 def _token_losses(
     loss: Loss,
     update_config: UpdateConfig,
+    kl_coefficients: tuple[float, ...],
     rows: Rows,
     policy: TokenStatistics,
     reference: TokenStatistics | None,
@@ -269,7 +280,7 @@ def _token_losses(
     }
     if reference is not None:
         metrics["kl"] = kl_penalty(policy.logprobs, reference.logprobs, loss_mask=mask)
-        losses += update_config.kl_coefficient * metrics["kl"]
+        losses += jnp.asarray(kl_coefficients)[rows.role_ids] * metrics["kl"]
     return losses, metrics
 
 

@@ -17,7 +17,6 @@ from spade_jax.warm_start.families import FAMILIES
 
 EPISODES_PER_ENVIRONMENT = 8
 CONCURRENT_ENVIRONMENTS = 32
-LEVEL = 1
 
 
 async def demonstrations(
@@ -46,7 +45,7 @@ async def demonstrations(
         rng = derive_rng(seed, "warm_start/demonstration", index)
         family = families[index % len(families)]
         document = rng.choice(documents)
-        source = make_source(family, LEVEL, word_for(document, excerpt_words), rng)
+        source = make_source(family, rng.choice(family.levels[0]), word_for(document, excerpt_words))
         conversations = []
         async with gate, await sandbox.open(source.code) as environment:
             for episode in range(EPISODES_PER_ENVIRONMENT):

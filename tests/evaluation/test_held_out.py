@@ -48,7 +48,8 @@ def easy_programs():
         for level in (1, 2):
             for draw in range(20):
                 rng = derive_rng(7, "easy", level, draw)
-                yield make_source(family, level, word_for(documents[draw], 24), rng).code
+                parameters = rng.choice(family.levels[level - 1])
+                yield make_source(family, parameters, word_for(documents[draw], 24)).code
 
 
 def test_it_holds_the_hardest_level_alone():

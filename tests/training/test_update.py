@@ -13,6 +13,7 @@ from spade_jax.training.state import create_state, state_from_params
 from spade_jax.training.update import Updater
 
 ROLE_WEIGHTS = {"designer": 0.5, "agent": 2.0}
+KL_COEFFICIENTS = {"designer": 0.3, "agent": 0.1}
 
 
 def packed(sequences, update_config):
@@ -58,7 +59,7 @@ def one_by_one(params, architecture, sequences, *, loss, update_config, referenc
                 losses = -jnp.minimum(ratio * item.advantage, clipped * item.advantage)
             if reference_params is not None:
                 reference = policy_logprobs(reference_params, architecture, sequences)[index, at]
-                losses += update_config.kl_coefficient * (reference - policy[index, at]) ** 2 / 2
+                losses += KL_COEFFICIENTS[role] * (reference - policy[index, at]) ** 2 / 2
             total += role_weight * item.weight / shares * jnp.mean(losses)
     return total
 
@@ -91,8 +92,7 @@ def test_packed_and_chunked_equals_each_sequence_alone(
 def test_kl_towards_the_reference_equals_each_sequence_alone(
     architecture, mesh, update_config, params, sequences
 ):
-    update_config = dataclasses.replace(update_config, kl_coefficient=0.3)
-    updater = Updater(architecture, update_config, mesh)
+    updater = Updater(architecture, update_config, mesh, kl_coefficients=KL_COEFFICIENTS)
     reference_params = jax.tree.map(lambda leaf: 0.9 * leaf, params)
     batch = packed(sequences, update_config)
     sums = updater.sums(params, batch, reference_params=reference_params)
@@ -283,9 +283,9 @@ def test_misuse_is_explained(architecture, mesh, update_config, updater, params,
         updater.sums(params, wrong_rows)
     with pytest.raises(ValueError, match="pack with row_length=24"):
         updater.sums(params, pack(sequences, row_length=32, rows_multiple=2, pad_id=0))
-    with pytest.raises(ValueError, match=r"kl_coefficient=0.0 .* does not use reference_params"):
+    with pytest.raises(ValueError, match="without a KL penalty does not use reference_params"):
         updater.sums(params, packed(sequences, update_config), reference_params=params)
-    needs = Updater(architecture, dataclasses.replace(update_config, kl_coefficient=0.1), mesh)
+    needs = Updater(architecture, update_config, mesh, kl_coefficients=KL_COEFFICIENTS)
     with pytest.raises(ValueError, match="needs reference_params, which are missing"):
         needs.sums(params, packed(sequences, update_config))
 

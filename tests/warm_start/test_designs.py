@@ -1,6 +1,7 @@
 """Designer conversations: grounded in what the prompt shows, and valid by the ladder that play uses."""
 
 import asyncio
+import random
 import re
 
 import pytest
@@ -11,7 +12,7 @@ from spade_jax.evaluation.held_out import held_out_environments
 from spade_jax.grounding.builtin import builtin_documents, nouns_in
 from spade_jax.roles.designer import excerpt
 from spade_jax.text.extract import extract_design
-from spade_jax.warm_start.designs import design_conversations
+from spade_jax.warm_start.designs import design_conversations, vary
 from spade_jax.warm_start.families import FAMILIES
 from spade_jax.warm_start.families.base import class_name
 from tests.scripted import running_sandbox
@@ -104,6 +105,47 @@ def test_shown_successes_are_of_the_skill_and_at_most_as_many_as_the_memory_give
         for line in lines(talk, "Good: "):
             assert SKILLS[class_of(line)] == SKILLS[class_of(code(talk))]
     assert not any(lines(talk, "Good: ") for talk in converse(50, num_positives=0))
+
+
+@pytest.mark.parametrize("family", FAMILIES.values(), ids=FAMILIES)
+def test_what_is_won_too_often_is_made_harder_and_what_is_lost_too_often_easier(family):
+    rng, taught = random.Random(3), family.taught
+
+    def moves(win_rate):
+        return [
+            (varied, taught.index(numbers) - rung if varied is family else None)
+            for rung, shown in enumerate(taught)
+            for varied, numbers in (vary(family, shown, win_rate, rng) for _ in range(20))
+        ]
+
+    harder = moves(0.8)
+    assert {step for varied, step in harder if varied is family} == {1, 2, 3}
+    assert {varied.skill for varied, _ in harder} == {family.skill}
+    assert all(varied is not family for varied, _ in harder[-20:]), "nothing is harder than the hardest"
+    assert {step for _, step in moves(0.2)} == {-3, -2, -1, 0}
+    assert {step for _, step in moves(0.5)} == {-1, 0, 1}
+
+
+def test_a_shown_success_is_varied_by_its_win_rate(talks):
+    """In a prompt that shows one success of the program's own family."""
+    rungs = [(numbers["options"], numbers["rounds"]) for numbers in FAMILIES["pick_most"].taught]
+
+    def rung(text):
+        options, rounds = re.search(r"options, rounds, spare = (\d), (\d)", text).groups()
+        return rungs.index((int(options), int(rounds)))
+
+    follows = []
+    for talk in converse(3000):
+        good = lines(talk, "Good: ")
+        if len(good) == 1 and class_of(good[0]) == class_of(code(talk)) and "options, rounds" in good[0]:
+            win_rate = float(re.search(r"win (\S+)", good[0])[1])
+            step = rung(code(talk)) - rung(good[0])
+            if win_rate >= 0.7:
+                follows.append(step > 0)
+            if win_rate <= 0.3:
+                follows.append(step < 0 or rung(code(talk)) == 0)
+    assert len(follows) > 50
+    assert sum(follows) > 0.8 * len(follows)
 
 
 def test_the_same_seed_gives_the_same_text_and_another_seed_another(talks):

@@ -31,7 +31,7 @@ def pool():
 def make(family, level, seed=0):
     """The parameters, the word and the text of one program."""
     rng = random.Random(f"{family.name}/{level}/{seed}")
-    parameters = family.parameters(rng, level)
+    parameters = rng.choice(family.levels[level - 1])
     word = rng.choice(NOUNS)
     return parameters, word, family.source(parameters, word)
 
@@ -64,8 +64,7 @@ def test_there_are_three_families_for_each_skill_and_two_that_training_never_see
 
 @every_family
 def test_no_two_levels_share_a_combination_of_numbers(family):
-    rng = random.Random(0)
-    seen = [{tuple(family.parameters(rng, level).items()) for _ in range(200)} for level in LEVELS]
+    seen = [{tuple(parameters.items()) for parameters in level} for level in family.levels]
     assert not seen[0] & seen[1]
     assert not seen[2] & (seen[0] | seen[1])
 
@@ -129,7 +128,7 @@ def test_levels_get_harder(family, pool):
             hint = family.hint(parameters)
 
             def mediocre(observations, hint=hint):
-                if rng.random() < 0.4:
+                if rng.random() < 0.6:
                     return boxed(family.best_action(observations, hint, rng))
                 return boxed(rng.choice(family.actions(observations)))
 
@@ -140,7 +139,7 @@ def test_levels_get_harder(family, pool):
         return sum(won) / len(won)
 
     easy, hard = asyncio.run(win_rate(1)), asyncio.run(win_rate(3))
-    assert 0.01 <= hard < easy <= 0.8
+    assert 0.01 <= hard < easy <= 0.9
 
 
 @every_family

@@ -31,8 +31,9 @@ class Family:
     Attributes:
       name: in snake case; the program's class is `class_name(name)`.
       skill: one of `spade_jax.types.GAME_SKILLS`.
-      parameters: (rng, level) to the numbers of one program; level 1 is easy, 2 medium, and 3 harder
-        than any text of the warm start. No level shares a combination of numbers with another.
+      levels: the numbers that a program may have, at level 1 (easy), 2 (medium) and 3 (harder than any
+        text of the warm start); within a level from easy to hard. No level shares a combination of
+        numbers with another.
       source: (parameters, word of the document) to the program's text.
       hint: parameters to a short sentence that helps in every instance and answers none.
       actions: observations to the legal moves that they show.
@@ -42,27 +43,37 @@ class Family:
 
     name: str
     skill: str
-    parameters: Callable[[random.Random, int], Parameters]
+    levels: tuple[Sequence[Parameters], Sequence[Parameters], Sequence[Parameters]]
     source: Callable[[Parameters, str], str]
     hint: Callable[[Parameters], str]
     actions: Callable[[Sequence[str]], list[str]]
     best_action: Callable[[Sequence[str], str, random.Random], str]
 
-
-def by_level(names: str, *levels: Sequence[tuple[int, ...]]) -> Callable[[random.Random, int], Parameters]:
-    """Parameters drawn from a table: for each level, the values that `names` may take together."""
-
-    def parameters(rng: random.Random, level: int) -> Parameters:
-        return dict(zip(names.split(), rng.choice(levels[level - 1]), strict=True))
-
-    return parameters
+    @property
+    def taught(self) -> list[Parameters]:
+        """What the warm start's designs may have, from easy to hard: levels 1 and 2."""
+        return [*self.levels[0], *self.levels[1]]
 
 
-question_parameters = by_level(
+def by_level(
+    names: str,
+    easy: Sequence[tuple[int, ...]],
+    medium: Sequence[tuple[int, ...]],
+    hard: Sequence[tuple[int, ...]],
+) -> tuple[list[Parameters], list[Parameters], list[Parameters]]:
+    """For each level, the values that `names` may take together."""
+
+    def named(level: Sequence[tuple[int, ...]]) -> list[Parameters]:
+        return [dict(zip(names.split(), values, strict=True)) for values in level]
+
+    return named(easy), named(medium), named(hard)
+
+
+question_levels = by_level(
     "options rounds spare max_turns",
-    [(2, 1, 0, 1), (3, 1, 0, 1), (4, 1, 0, 1)],
-    [(options, rounds, 0, rounds) for options in (2, 3, 4) for rounds in (2, 3, 4)],
-    [(options, rounds, 0, rounds) for options in (2, 3, 4) for rounds in (5, 6)],
+    [(options, 1, 0, 1) for options in (2, 3, 4)],
+    [(options, rounds, 0, rounds) for rounds in (2, 3, 4, 5, 6) for options in (2, 3, 4)],
+    [(options, rounds, 0, rounds) for rounds in (7, 8) for options in (2, 3, 4)],
 )
 
 

@@ -10,7 +10,7 @@ from spade_jax.warm_start.families.base import (
     asked_letters,
     by_level,
     program,
-    question_parameters,
+    question_levels,
     question_program,
     shown_letters,
     state,
@@ -27,7 +27,7 @@ def _best_light(observations: Sequence[str], hint: str, rng: random.Random) -> s
 LIGHTS_CHAIN = Family(
     name="lights_chain",
     skill=SKILL,
-    parameters=by_level(
+    levels=by_level(
         "options max_turns",
         [(2, 1), (3, 2), (3, 3), (4, 5)],
         [(4, 4)],
@@ -67,7 +67,7 @@ def _best_lever(observations: Sequence[str], hint: str, rng: random.Random) -> s
 HIDDEN_LEVERS = Family(
     name="hidden_levers",
     skill=SKILL,
-    parameters=by_level(
+    levels=by_level(
         "options up down far max_turns",
         [(2, up, 1 - up, far, turns) for up in range(2) for far, turns in ((1, 1), (1, 2), (2, 4))],
         [(3, up, down, 2, 4) for up in range(3) for down in range(3) if up != down],
@@ -105,7 +105,7 @@ def _best_cause(observations: Sequence[str], hint: str, rng: random.Random) -> s
 FIND_CAUSE = Family(
     name="find_cause",
     skill=SKILL,
-    parameters=question_parameters,
+    levels=question_levels,
     source=question_program(
         "find_cause",
         observe="""

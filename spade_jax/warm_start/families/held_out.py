@@ -8,7 +8,7 @@ from spade_jax.warm_start.families.spatial import DIRECTIONS, best_step, walk_pr
 COURIER = Family(
     name="courier",
     skill="Spatial Reasoning",
-    parameters=by_level(
+    levels=by_level(
         "size traps max_turns",
         [(3, 1, 8), (3, 1, 9)],
         [(3, 1, 7), (3, 2, 9)],
@@ -24,7 +24,7 @@ COURIER = Family(
 MARKET = Family(
     name="market",
     skill="Optimization",
-    parameters=by_level(
+    levels=by_level(
         "options share rounds max_turns",
         [(3, 3, 1, 1), (3, 4, 1, 1)],
         [(3, 4, 2, 2)],

@@ -10,7 +10,7 @@ from spade_jax.warm_start.families.base import (
     by_level,
     number_after,
     program,
-    question_parameters,
+    question_levels,
     question_program,
     shown_letters,
     state,
@@ -31,10 +31,14 @@ def _best_guess(observations: Sequence[str], hint: str, rng: random.Random) -> s
 HIGHER_LOWER = Family(
     name="higher_lower",
     skill=SKILL,
-    parameters=by_level(
+    levels=by_level(
         "low high max_turns",
         [(low, low + width, 3) for width in (2, 3) for low in range(1, 10 - width)],
-        [(low, low + width, 3) for width in (4, 5) for low in range(1, 10 - width)],
+        [
+            (low, low + width, turns)
+            for width, turns in ((4, 3), (5, 3), (2, 2), (3, 2))
+            for low in range(1, 10 - width)
+        ],
         [(1, 9, 3), (1, 8, 3), (2, 9, 3)],
     ),
     source=program(
@@ -71,7 +75,7 @@ def _best_door(observations: Sequence[str], hint: str, rng: random.Random) -> st
 RULE_DOORS = Family(
     name="rule_doors",
     skill=SKILL,
-    parameters=question_parameters,
+    levels=question_levels,
     source=question_program(
         "rule_doors",
         observe="""
@@ -95,7 +99,7 @@ def _best_naming(observations: Sequence[str], hint: str, rng: random.Random) -> 
 LAST_LEFT = Family(
     name="last_left",
     skill=SKILL,
-    parameters=by_level(
+    levels=by_level(
         "options clues max_turns",
         [(2, 0, 2), (3, 1, 2), (4, 2, 2)],
         [(3, 0, 3), (4, 2, 3), (4, 1, 4)],

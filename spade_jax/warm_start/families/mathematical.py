@@ -26,11 +26,11 @@ def _best_add(observations: Sequence[str], hint: str, rng: random.Random) -> str
 REACH_GOAL = Family(
     name="reach_goal",
     skill=SKILL,
-    parameters=by_level(
+    levels=by_level(
         "low mid high rounds max_turns",
         [(1, 3, 5, 1, 3), (1, 3, 6, 1, 3), (1, 4, 6, 1, 4)],
-        [(1, 3, 5, 2, 6), (1, 2, 5, 2, 6)],
-        [(1, 4, 6, 2, 6), (1, 3, 6, 2, 5)],
+        [(1, 3, 5, 2, 6), (1, 2, 5, 2, 6), (1, 3, 5, 3, 9), (1, 2, 5, 3, 8)],
+        [(1, 4, 6, 3, 9), (1, 3, 6, 3, 8)],
     ),
     source=program(
         "reach_goal",
@@ -62,10 +62,10 @@ def _best_take(observations: Sequence[str], hint: str, rng: random.Random) -> st
 TAKE_LAST = Family(
     name="take_last",
     skill=SKILL,
-    parameters=by_level(
+    levels=by_level(
         "most rounds max_turns",
         [(2, 1, 4), (3, 1, 4), (4, 1, 4)],
-        [(2, 2, 6), (3, 2, 6), (2, 3, 8)],
+        [(2, 2, 6), (3, 2, 6), (4, 2, 6), (2, 3, 8)],
         [(3, 3, 9), (2, 4, 9), (4, 3, 9)],
     ),
     source=program(
@@ -105,11 +105,11 @@ def _best_gap(observations: Sequence[str], hint: str, rng: random.Random) -> str
 COUNT_GAP = Family(
     name="count_gap",
     skill=SKILL,
-    parameters=by_level(
+    levels=by_level(
         "top rounds spare max_turns",
         [(3, 1, 0, 1), (4, 1, 0, 1), (5, 1, 0, 1)],
-        [(4, 2, 1, 3), (5, 2, 1, 3), (4, 2, 0, 2), (5, 2, 0, 2)],
-        [(5, 3, 0, 3), (5, 3, 1, 4)],
+        [(top, rounds, 0, rounds) for rounds in (2, 3, 4) for top in (3, 4, 5)],
+        [(top, 5, 0, 5) for top in (3, 4, 5)],
     ),
     source=question_program(
         "count_gap",

@@ -9,8 +9,7 @@ from spade_jax.warm_start.families.base import (
     by_level,
     number_after,
     program,
-    question,
-    question_parameters,
+    question_levels,
     question_program,
     shown_items,
     shown_letters,
@@ -40,7 +39,7 @@ def best_most(observations: Sequence[str], hint: str, rng: random.Random) -> str
 PICK_MOST = Family(
     name="pick_most",
     skill=SKILL,
-    parameters=question_parameters,
+    levels=question_levels,
     source=_pick_program("pick_most", best="max", asked="most"),
     hint=lambda parameters: "pick the one with the greatest number",
     actions=shown_letters,
@@ -56,7 +55,7 @@ def _best_least(observations: Sequence[str], hint: str, rng: random.Random) -> s
 PICK_LEAST = Family(
     name="pick_least",
     skill=SKILL,
-    parameters=question_parameters,
+    levels=question_levels,
     source=_pick_program("pick_least", best="min", asked="least"),
     hint=lambda parameters: "pick the one with the smallest number",
     actions=shown_letters,
@@ -64,30 +63,34 @@ PICK_LEAST = Family(
 )
 
 
+SAFE_GAIN = 4
+
+
 def _best_trade(observations: Sequence[str], hint: str, rng: random.Random) -> str:
     text = state(observations)
     paid, price = number_after(text, "paid"), number_after(text, "price")
-    gain = number_after(question(observations), "gain")
+    gain = int(hint.split()[-3]) if hint else SAFE_GAIN
     if paid:
         return "sell" if price - paid >= gain else "wait"
     return "buy" if price <= 3 else "wait"
 
 
+# The observation does not tell the gain that is asked for: that is what the hint may tell.
 TRADE = Family(
     name="trade",
     skill=SKILL,
-    parameters=by_level(
+    levels=by_level(
         "gain max_turns",
         [(2, 6), (2, 7), (3, 8)],
-        [(3, 6), (3, 7), (4, 8)],
-        [(4, 9), (5, 9)],
+        [(3, 7), (3, 6), (4, 8), (4, 7), (4, 6)],
+        [(5, 9), (5, 8)],
     ),
     source=program(
         "trade",
         reset="self.paid = 0",
         observe="""
             self.price = self.rng.randint(1, 9)
-            return f"buy sell wait $word gain {self.gain}: paid {self.paid} price {self.price}"
+            return f"buy sell wait $word: paid {self.paid} price {self.price}"
         """,
         step="""
             sold = move == "sell" and self.paid > 0

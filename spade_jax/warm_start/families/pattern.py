@@ -9,7 +9,7 @@ from spade_jax.warm_start.families.base import (
     asked_letters,
     by_level,
     program,
-    question_parameters,
+    question_levels,
     question_program,
     shown_items,
     shown_letters,
@@ -27,7 +27,7 @@ def _best_next(observations: Sequence[str], hint: str, rng: random.Random) -> st
 CYCLE_NEXT = Family(
     name="cycle_next",
     skill=SKILL,
-    parameters=question_parameters,
+    levels=question_levels,
     source=question_program(
         "cycle_next",
         observe="""
@@ -51,7 +51,7 @@ def _best_missing(observations: Sequence[str], hint: str, rng: random.Random) ->
 FIND_MISSING = Family(
     name="find_missing",
     skill=SKILL,
-    parameters=question_parameters,
+    levels=question_levels,
     source=question_program(
         "find_missing",
         observe="""
@@ -74,11 +74,11 @@ def _best_count(observations: Sequence[str], hint: str, rng: random.Random) -> s
 COUNT_UP = Family(
     name="count_up",
     skill=SKILL,
-    parameters=by_level(
+    levels=by_level(
         "stride rounds spare max_turns",
         [(1, 1, 0, 1), (2, 1, 0, 1), (3, 1, 0, 1)],
-        [(stride, rounds, 0, rounds) for stride in (1, 2, 3) for rounds in (2, 3)],
-        [(2, 4, 0, 4), (3, 4, 0, 4), (3, 5, 1, 6)],
+        [(stride, rounds, 0, rounds) for rounds in (2, 3, 4, 5) for stride in (1, 2, 3)],
+        [(stride, rounds, 0, rounds) for rounds in (6, 7) for stride in (2, 3)],
     ),
     source=question_program(
         "count_up",
@@ -104,7 +104,7 @@ def _empty(observations: Sequence[str]) -> list[str]:
 FILL_ROW = Family(
     name="fill_row",
     skill=SKILL,
-    parameters=by_level(
+    levels=by_level(
         "options empty max_turns",
         [(2, 1, 1), (3, 1, 1), (4, 1, 1), (3, 2, 3)],
         [(3, 2, 2), (4, 2, 3), (4, 2, 2), (4, 3, 4)],

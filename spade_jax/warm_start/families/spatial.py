@@ -63,11 +63,11 @@ def walk_program(name: str, *, stops: int, shown: str) -> Callable[[Parameters, 
 TRAP_WALK = Family(
     name="trap_walk",
     skill=SKILL,
-    parameters=by_level(
+    levels=by_level(
         "size traps max_turns",
         [(2, 1, 2), (3, 1, 4), (3, 2, 5)],
-        [(4, 2, 6), (5, 3, 8), (5, 4, 9)],
-        [(5, 5, 9), (6, 6, 9), (6, 7, 9)],
+        [(3, 3, 5), (4, 2, 6), (4, 3, 6), (5, 3, 8), (5, 4, 8), (5, 5, 9)],
+        [(5, 6, 9), (6, 6, 9), (6, 7, 9)],
     ),
     source=walk_program("trap_walk", stops=1, shown="find $word"),
     hint=lambda parameters: "go a way that leads to the goal, but never onto a trap",
@@ -84,10 +84,10 @@ def _best_on_line(observations: Sequence[str], hint: str, rng: random.Random) ->
 KEY_DOOR = Family(
     name="key_door",
     skill=SKILL,
-    parameters=by_level(
+    levels=by_level(
         "size stops max_turns",
         [(3, 1, 2), (4, 1, 3), (5, 1, 4)],
-        [(6, 1, 5), (4, 2, 6), (5, 2, 6), (6, 2, 8)],
+        [(6, 1, 5), (4, 2, 6), (5, 2, 7), (6, 2, 8), (4, 3, 8)],
         [(6, 2, 7), (5, 3, 8), (6, 3, 9)],
     ),
     source=program(
@@ -123,11 +123,11 @@ def _best_lane(observations: Sequence[str], hint: str, rng: random.Random) -> st
 LANE_DODGE = Family(
     name="lane_dodge",
     skill=SKILL,
-    parameters=by_level(
+    levels=by_level(
         "lanes traps rounds max_turns",
         [(2, 1, 1, 1), (3, 2, 1, 1), (4, 3, 1, 1)],
-        [(lanes, lanes - 1, rounds, rounds) for lanes in (2, 3, 4) for rounds in (2, 3, 4)],
-        [(lanes, lanes - 1, rounds, rounds) for lanes in (2, 3, 4) for rounds in (5, 6)],
+        [(lanes, lanes - 1, rounds, rounds) for rounds in (2, 3, 4, 5, 6) for lanes in (2, 3, 4)],
+        [(lanes, lanes - 1, rounds, rounds) for rounds in (7, 8) for lanes in (2, 3, 4)],
     ),
     source=program(
         "lane_dodge",

@@ -20,7 +20,7 @@ setup(
         "jax>=0.10.2,<0.13",
         # Generated environments may import it. Not an extra: whether a design is valid must not depend on
         # the machine.
-        "math-verify>=0.8",
+        "math-verify>=0.8,<0.10",
         "msgspec>=0.20",
         "numpy>=2.3,<3",
         "optax>=0.2.7,<0.3",
@@ -45,5 +45,6 @@ setup(
         ],
         "tpu": ["jax[tpu]"],
         "cuda": ["jax[cuda13]"],
+        "eval": ["math-verify>=0.8,<0.10"],
     },
 )

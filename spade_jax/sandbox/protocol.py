@@ -17,6 +17,7 @@ from spade_jax.types import FAILURE_KINDS
 
 MAX_DETAIL = 500
 MAX_INFO_ENTRIES = 64
+MAX_SCHEMA_DEPTH = 32
 _Message = TypeVar("_Message")
 _TOOL_NAME = re.compile(r"[\w.-]{1,64}", re.ASCII)
 
@@ -203,6 +204,10 @@ def check_tools(reply: Reply, limits: SandboxLimits) -> list[Tool]:
             )
     if len(set(names)) < len(names):
         raise EnvironmentFailure("invalid_output", "two tools have the same name")
+    if _nested_beyond([tool.parameters for tool in tools], MAX_SCHEMA_DEPTH):
+        raise EnvironmentFailure(
+            "invalid_output", f"a tool's parameters are nested more than {MAX_SCHEMA_DEPTH} deep"
+        )
     return tools
 
 
@@ -217,6 +222,18 @@ def check_max_turns(reply: Reply) -> int | None:
     if reply.max_turns is not None and not 0 < reply.max_turns < 2**31:
         raise EnvironmentFailure("invalid_output", f"max_turns is {reply.max_turns}; want a positive count")
     return reply.max_turns
+
+
+def _nested_beyond(values: list[Any], depth: int) -> bool:
+    """Whether dicts and lists lie deeper than that; without recursion, whose limit differs by Python."""
+    for _ in range(depth):
+        containers = [value for value in values if isinstance(value, dict | list)]
+        values = [
+            inner
+            for container in containers
+            for inner in (container.values() if isinstance(container, dict) else container)
+        ]
+    return any(isinstance(value, dict | list) for value in values)
 
 
 def _check_text(observation: str, limits: SandboxLimits) -> None:

@@ -94,6 +94,7 @@ def test_tools_are_checked_or_refused(body):
     [
         b"[" * 100_000,
         b'[{"name":"a","description":"","parameters":' + b'{"a":' * 5_000 + b"1" + b"}" * 5_001 + b"]",
+        b'[{"name":"a","description":"","parameters":' + b'{"a":' * 33 + b"1" + b"}" * 34 + b"]",
         b'[{"name":"a","description":"","parameters":{"n":' + b"9" * 5_000 + b"}}]",
         b'[{"name":"a","description":"\xff","parameters":{}}]',
         b'[{"name":"a b","description":"","parameters":{}}]',
@@ -104,6 +105,13 @@ def test_hostile_tools_are_refused(body):
     answer = b'{"id":7,"observation":"","tools":' + body + b"}"
     with pytest.raises(EnvironmentFailure):
         protocol.check_tools(protocol.decode_reply(answer, STEP), LIMITS)
+
+
+def test_parameters_as_deep_as_allowed_are_listed():
+    body = b'[{"name":"a","description":"","parameters":' + b'{"a":' * 32 + b"1" + b"}" * 33 + b"]"
+    answer = b'{"id":7,"observation":"","tools":' + body + b"}"
+    [tool] = protocol.check_tools(protocol.decode_reply(answer, STEP), LIMITS)
+    assert tool.parameters["a"]["a"]["a"]
 
 
 @given(st.lists(st.binary(max_size=40), max_size=8), st.integers(0, 120))

@@ -6,6 +6,7 @@ Runs the command and prints the largest sum of proportional set sizes (PSS: page
 count once) that its process tree had, as seen once a second. Linux only.
 """
 
+import contextlib
 import re
 import subprocess
 import sys
@@ -23,7 +24,11 @@ def main(command: list[str]) -> int:
     process = subprocess.Popen(command)
     peak = 0
     while process.poll() is None:
-        peak = max(peak, sum(map(pss_kib, tree(process.pid))))
+        total = 0
+        for pid in tree(process.pid):
+            with contextlib.suppress(OSError):  # it ended meanwhile
+                total += pss_kib(pid)
+        peak = max(peak, total)
         time.sleep(INTERVAL_S)
     print(f"peak PSS of the process tree: {peak / 2**20:.2f} GiB")
     return process.returncode
@@ -46,11 +51,12 @@ def tree(root: int) -> list[int]:
 
 
 def pss_kib(pid: int) -> int:
-    """KiB; 0 for a process that has ended."""
-    try:
-        rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
-    except OSError:
-        return 0
+    """The proportional set size of one process, in KiB.
+
+    Raises:
+      OSError: it has ended, or belongs to another user.
+    """
+    rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
     found = re.search(r"^Pss: +(\d+) kB", rollup, re.MULTILINE)
     return int(found[1]) if found else 0
 

@@ -26,6 +26,8 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any
 
+from memory import pss_kib
+
 from spade_jax.sandbox import fork_server
 from spade_jax.sandbox.environment import SandboxedEnvironment
 from spade_jax.sandbox.limits import SandboxLimits
@@ -178,7 +180,7 @@ async def measure_live(recorder: Recorder, stack: str, pool: SandboxPool, num_li
             rates.append(20 * num_live / (time.perf_counter() - started))
         recorder.add(f"steps with {num_live} live", stack, rates, "1/s")
         if num_live == 64 and os.geteuid() == 0:
-            pss = [proportional_kib(pid_of(environment)) / 1024 for environment in environments]
+            pss = [pss_kib(pid_of(environment)) / 1024 for environment in environments]
             recorder.add("memory per idle environment", stack, pss, "MiB")
 
 
@@ -233,11 +235,6 @@ def pid_of(environment: SandboxedEnvironment) -> int:
     return int(info.split("Pid:")[1].split()[0])
 
 
-def proportional_kib(pid: int) -> int:
-    rollup = pathlib.Path(f"/proc/{pid}/smaps_rollup").read_text()
-    return int(rollup.split("\nPss:")[1].split()[0])
-
-
 class Cold:
     """A fresh interpreter for one environment, without any protection."""
 
@@ -274,7 +271,7 @@ def measure_cold(recorder: Recorder) -> None:
         spawns.append(time.perf_counter() - started)
         loads.append(timed(cold.ask, "load"))
         steps += [timed(cold.ask, ACTION) for _ in range(200)]
-        pss.append(proportional_kib(cold.process.pid) / 1024)
+        pss.append(pss_kib(cold.process.pid) / 1024)
         cold.tell("spin")
         time.sleep(0.005)
         kills.append(timed(cold.end))

@@ -162,6 +162,7 @@ async def build(
         "designer": config.designer.kl_coefficient,
         "agent": config.agent.kl_coefficient,
     }
+    updater = Updater(architecture, config.update, mesh, kl_coefficients=kl_coefficients)
     machinery = Machinery(
         config=config,
         architecture=architecture,
@@ -176,10 +177,10 @@ async def build(
             pad_id=warmed.tokenizer.pad_id,
         ),
         sandbox=sandbox,
-        updater=Updater(architecture, config.update, mesh, kl_coefficients=kl_coefficients),
+        updater=updater,
         corpus=corpus,
         held_out=held_out_environments(config.evaluation.environments),
-        reference_params=warmed.params if any(kl_coefficients.values()) else None,
+        reference_params=warmed.params if updater.uses_reference else None,
     )
     return machinery, warmed.params
 

@@ -241,8 +241,8 @@ def _step(environment: Any, action: str, max_bytes: int) -> dict[str, Any]:
     }
 
 
-def _tools(environment: Any, max_bytes: int) -> list[dict[str, Any]]:
-    """The tools that this episode offers; none for a game."""
+def _tools(environment: Any, max_bytes: int) -> msgspec.Raw:
+    """The tools that this episode offers, as a JSON list; none for a game."""
     listed = environment.get_tools() if hasattr(environment, "get_tools") else []
     if not isinstance(listed, list | tuple):
         raise InvalidOutput(f"get_tools returned {_shape(listed)}; want a list of schemas")
@@ -256,12 +256,12 @@ def _tools(environment: Any, max_bytes: int) -> list[dict[str, Any]]:
             raise InvalidOutput(f"tool {function['name'][:64]}: want description as str, parameters as dict")
         tools.append({"name": function["name"], "description": description, "parameters": parameters})
     try:
-        size = len(msgspec.json.encode(tools))
+        encoded = msgspec.json.encode(tools)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise InvalidOutput(f"the tools' schemas are no JSON: {error}") from None
-    if size > max_bytes:
-        raise InvalidOutput(f"the tools' schemas have {size} bytes; at most {max_bytes} are allowed")
-    return tools
+    if len(encoded) > max_bytes:
+        raise InvalidOutput(f"the tools' schemas have {len(encoded)} bytes; at most {max_bytes} are allowed")
+    return msgspec.Raw(encoded)
 
 
 def _call(environment: Any, call: str, max_bytes: int) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import select
 import signal
 import socket
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NoReturn, Self
+from typing import Any, NoReturn, Self, TypeVar
 
 from spade_jax.errors import EnvironmentFailure, HostFault
 from spade_jax.sandbox import protocol
@@ -21,6 +21,7 @@ from spade_jax.sandbox.fork_server import Child
 from spade_jax.sandbox.limits import SandboxLimits
 from spade_jax.sandbox.protocol import Reply, Request, Reset, Step, Tool, ToolResult
 
+_Checked = TypeVar("_Checked")
 _HELLO_TIMEOUT = 120.0
 # From the end of a child's channel to the news of its exit; after it the child is taken to be alive.
 _EXIT_GRACE = 0.1
@@ -84,10 +85,7 @@ class SandboxedEnvironment:
             limit = self._limits.max_code_bytes
             self._fail("environment_error", f"the source has {size} bytes; at most {limit} are allowed")
         reply = await self._ask("load", self._limits.load_timeout, code=code, turn_budget=turn_budget)
-        try:
-            self.max_turns = protocol.check_max_turns(reply)
-        except EnvironmentFailure as failure:
-            self._fail(failure.kind, failure.detail)
+        self.max_turns = self._checked(protocol.check_max_turns, reply)
 
     async def reset(self, seed: int) -> Reset:
         """Starts an episode, and learns its tools; can be called again for the next one.
@@ -104,11 +102,8 @@ class SandboxedEnvironment:
             max_bytes=limits.max_observation_bytes,
             max_tools_bytes=limits.max_tools_bytes,
         )
-        try:
-            self.tools = protocol.check_tools(reply, limits)
-            return protocol.check_reset(reply, limits)
-        except EnvironmentFailure as failure:
-            self._fail(failure.kind, failure.detail)
+        self.tools = self._checked(protocol.check_tools, reply, limits)
+        return self._checked(protocol.check_reset, reply, limits)
 
     async def step(self, action: str) -> Step:
         """Plays one action, cut to the limits' length.
@@ -122,10 +117,7 @@ class SandboxedEnvironment:
         reply = await self._ask(
             "step", limits.step_timeout, action=action, max_bytes=limits.max_observation_bytes
         )
-        try:
-            return protocol.check_step(reply, limits)
-        except EnvironmentFailure as failure:
-            self._fail(failure.kind, failure.detail)
+        return self._checked(protocol.check_step, reply, limits)
 
     async def call_tool(self, name: str, arguments: Mapping[str, Any]) -> ToolResult:
         """Calls one of the episode's tools; whether that takes a turn is the caller's to say.
@@ -149,10 +141,7 @@ class SandboxedEnvironment:
         reply = await self._ask(
             "call", limits.step_timeout, call=call, max_bytes=limits.max_observation_bytes
         )
-        try:
-            return protocol.check_call(reply, limits)
-        except EnvironmentFailure as failure:
-            self._fail(failure.kind, failure.detail)
+        return self._checked(protocol.check_call, reply, limits)
 
     async def __aenter__(self) -> Self:
         return self
@@ -360,6 +349,13 @@ class SandboxedEnvironment:
         assert self._failure is not None
         kind, detail = self._failure
         return HostFault(detail) if kind == "host_fault" else EnvironmentFailure(kind, detail)
+
+    def _checked(self, check: Callable[..., _Checked], *arguments: Any) -> _Checked:
+        """What a check of an answer returns; the environment fails where the check does."""
+        try:
+            return check(*arguments)
+        except EnvironmentFailure as failure:
+            self._fail(failure.kind, failure.detail)
 
     def _fail(self, kind: str, detail: str) -> NoReturn:
         self.end(kind, detail)

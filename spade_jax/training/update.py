@@ -81,6 +81,7 @@ class Updater:
 
     Attributes:
       optimizer: makes the optimizer state that `update` expects.
+      uses_reference: whether the loss has a KL term, for which `update` needs reference_params.
 
     Raises:
       MeshError: rows_per_microbatch cannot be spread over the mesh, or the mesh does not fit the model.
@@ -105,7 +106,7 @@ class Updater:
         self.optimizer = make_optimizer(update_config, num_steps=num_steps)
         self._config = update_config
         self._loss = loss
-        self._uses_reference = any(kl_coefficients.values())
+        self.uses_reference = any(kl_coefficients.values())
         self._rows_sharding = NamedSharding(mesh, ROWS)
         shardings = state_shardings(architecture, self.optimizer, mesh)
         everywhere: Any = replicated(mesh)
@@ -188,7 +189,7 @@ class Updater:
 
     def _can_learn(self, batch: PackedBatch) -> bool:
         weights = batch.weights[batch.loss_mask]
-        if self._loss == "policy_gradient" and not self._uses_reference:
+        if self._loss == "policy_gradient" and not self.uses_reference:
             return bool(np.any(weights * batch.advantages[batch.loss_mask]))
         return bool(np.any(weights))
 
@@ -199,11 +200,11 @@ class Updater:
                 f"a batch of shape {batch.tokens.shape} does not consist of microbatches of shape "
                 f"{(step, length)}; pack with row_length={length} and rows_multiple={step}"
             )
-        if self._uses_reference != (reference_params is not None):
+        if self.uses_reference != (reference_params is not None):
             raise ValueError(
-                f"an update {'with' if self._uses_reference else 'without'} a KL penalty "
-                f"{'needs' if self._uses_reference else 'does not use'} reference_params, which "
-                f"{'are missing' if self._uses_reference else 'were given'}"
+                f"an update {'with' if self.uses_reference else 'without'} a KL penalty "
+                f"{'needs' if self.uses_reference else 'does not use'} reference_params, which "
+                f"{'are missing' if self.uses_reference else 'were given'}"
             )
 
 

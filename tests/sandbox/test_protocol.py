@@ -42,18 +42,21 @@ def frame(body: bytes) -> bytes:
     return len(body).to_bytes(4, "little") + body
 
 
-@given(bodies)
-def test_an_answer_is_checked_or_refused(body):
+def checked_or_refused(check):
+    """What the check returns, or None where it refused in the way that it may."""
     try:
-        reply = protocol.decode_reply(body, STEP)
-        step = protocol.check_step(reply, LIMITS)
+        return check()
     except EnvironmentFailure as caught:
         failure = caught
-    else:
-        failure = None
-    if failure is not None:
-        assert failure.kind in FAILURE_KINDS
-        assert len(failure.detail) <= protocol.MAX_DETAIL
+    assert failure.kind in FAILURE_KINDS
+    assert len(failure.detail) <= protocol.MAX_DETAIL
+    return None
+
+
+@given(bodies)
+def test_an_answer_is_checked_or_refused(body):
+    step = checked_or_refused(lambda: protocol.check_step(protocol.decode_reply(body, STEP), LIMITS))
+    if step is None:
         return
     assert isinstance(step, Step)
     step.observation.encode()
@@ -73,15 +76,8 @@ def test_tools_are_checked_or_refused(body):
     """The list of tools is read apart from the rest of its answer."""
     limits = SandboxLimits(max_tools_bytes=200)
     reply = protocol.Reply(id=7, tools=msgspec.Raw(body))
-    try:
-        listed = protocol.check_tools(reply, limits)
-    except EnvironmentFailure as caught:
-        failure = caught
-    else:
-        failure = None
-    if failure is not None:
-        assert failure.kind in FAILURE_KINDS
-        assert len(failure.detail) <= protocol.MAX_DETAIL
+    listed = checked_or_refused(lambda: protocol.check_tools(reply, limits))
+    if listed is None:
         return
     assert len(body) <= 200
     assert len({tool.name for tool in listed}) == len(listed)

@@ -126,7 +126,7 @@ def test_what_is_won_too_often_is_made_harder_and_what_is_lost_too_often_easier(
     assert {step for _, step in moves(0.5)} == {-1, 0, 1}
 
 
-def test_a_shown_success_is_varied_by_its_win_rate(talks):
+def test_a_shown_success_is_varied_by_its_win_rate():
     """In a prompt that shows one success of the program's own family."""
     rungs = [(numbers["options"], numbers["rounds"]) for numbers in FAMILIES["pick_most"].taught]
 

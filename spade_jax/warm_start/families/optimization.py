@@ -69,7 +69,7 @@ SAFE_GAIN = 4
 def _best_trade(observations: Sequence[str], hint: str, rng: random.Random) -> str:
     text = state(observations)
     paid, price = number_after(text, "paid"), number_after(text, "price")
-    gain = int(hint.split()[-3]) if hint else SAFE_GAIN
+    gain = number_after(hint, "is") if hint else SAFE_GAIN
     if paid:
         return "sell" if price - paid >= gain else "wait"
     return "buy" if price <= 3 else "wait"

@@ -5,8 +5,9 @@
 Asks the policy of a run (its newest checkpoint; without --workdir, the warm start) for designs twice,
 once with a document in each prompt and once without, everything else equal, and counts the valid and
 the distinct ones: programs that differ, and programs that differ beyond layout and names in strings.
-With documents, also how many programs name a noun of their own document, against a noun of another
-prompt's document as the chance level.
+With documents, also how many programs name a subject of their own document (a noun of the built-in
+scenes, or a word that sets documents of another corpus apart), against one of another prompt's document
+as the chance level.
 """
 
 import asyncio
@@ -20,12 +21,13 @@ from absl import app, flags
 from spade_jax import config as config_module
 from spade_jax.cycle import Machinery, SelfPlayState, draw_contexts, propose
 from spade_jax.environments.fingerprint import fingerprint
-from spade_jax.grounding.builtin import nouns_in
+from spade_jax.grounding.excerpt import excerpt, named_in
 from spade_jax.memory.environment_memory import EnvironmentMemory
-from spade_jax.roles.designer import excerpt
 from spade_jax.train import build, restore
 from spade_jax.training.checkpoint import Checkpointer
 from spade_jax.types import Design
+from spade_jax.warm_start.grounds import Grounds
+from spade_jax.warm_start.pretrain import grounds_for
 
 _CONFIG = flags.DEFINE_string("config", "configs/tiny_games.py", "A file with get_config().")
 _WORKDIR = flags.DEFINE_string("workdir", "", "A run's folder; without one, the warm start is asked.")
@@ -35,20 +37,21 @@ _SET = flags.DEFINE_multi_string("set", [], "section.field=value")
 
 def main(_: Sequence[str]) -> None:
     config = config_module.with_overrides(config_module.load(_CONFIG.value), _SET.value)
-    designs = asyncio.run(_ask(config, _WORKDIR.value))
+    grounds, designs = asyncio.run(_ask(config, _WORKDIR.value))
     print(f"{'':24}{'valid':>8}{'distinct programs':>20}{'distinct games':>17}")
     for name, group in designs.items():
         valid = [design for design in group if design.source is not None]
         programs = {design.source.code for design in valid}
         games = {fingerprint(code) for code in programs}
         print(f"{name:24}{len(valid):>8}{len(programs):>20}{len(games):>17}")
-    own, other = _named(designs["with documents"], config.corpus.excerpt_words)
+    own, other = _named(designs["with documents"], grounds)
     print(
-        f"programs that name a noun of their document: {own:.0%}; of the next prompt's document: {other:.0%}"
+        f"programs that name a subject of their document: {own:.0%}; "
+        f"of the next prompt's document: {other:.0%}"
     )
 
 
-async def _ask(config: config_module.Config, workdir: str) -> dict[str, list[Design]]:
+async def _ask(config: config_module.Config, workdir: str) -> tuple[Grounds, dict[str, list[Design]]]:
     async with contextlib.AsyncExitStack() as stack:
         machinery, params = await build(config, stack, track=iter)
         if workdir:
@@ -57,7 +60,7 @@ async def _ask(config: config_module.Config, workdir: str) -> dict[str, list[Des
             state, _ = restore(machinery, checkpointer, params)
             params = state.params
         machinery.engine.load_weights(params, version=0)
-        return {
+        return grounds_for(config, machinery.corpus), {
             "with documents": await _designs(machinery),
             "without": await _designs(dataclasses.replace(machinery, corpus=None)),
         }
@@ -74,16 +77,16 @@ async def _designs(machinery: Machinery) -> list[Design]:
     return designs[: _NUM_DESIGNS.value]
 
 
-def _named(designs: Sequence[Design], excerpt_words: int) -> tuple[float, float]:
-    """Shares of programs that contain a noun of their own document, and of the next design's."""
+def _named(designs: Sequence[Design], grounds: Grounds) -> tuple[float, float]:
+    """Shares of programs that contain a subject of their own document, and of the next design's."""
     valid = [design for design in designs if design.source is not None]
-    documents = [excerpt(design.context.document.text, excerpt_words) for design in valid]
+    documents = [excerpt(design.context.document.text, grounds.excerpt_words) for design in valid]
 
     def share(documents: Sequence[str]) -> float:
         hits = [
             any(
-                f'"{noun}' in design.source.code or f" {noun}" in design.source.code
-                for noun in nouns_in(text)
+                f'"{subject}' in design.source.code or f" {subject}" in design.source.code
+                for subject in named_in(text, grounds.subjects)
             )
             for design, text in zip(valid, documents, strict=True)
         ]

@@ -22,7 +22,6 @@ from jax.sharding import Mesh
 from spade_jax.config import Config
 from spade_jax.environments.fingerprint import fingerprint
 from spade_jax.environments.validation import validate
-from spade_jax.errors import ContextOverflow
 from spade_jax.grounding.corpus import Corpus
 from spade_jax.memory.environment_memory import EnvironmentMemory
 from spade_jax.model.architecture import Architecture
@@ -31,14 +30,13 @@ from spade_jax.rl.advantage import group_advantages
 from spade_jax.rl.designer_reward import designer_advantages, designer_reward
 from spade_jax.rl.packing import pack
 from spade_jax.rl.regret import estimate_regret
-from spade_jax.roles.designer import designer_messages, read_design
+from spade_jax.roles.designer import designer_prompt, read_design
 from spade_jax.rollout.collect import plan_pairs, play_all
 from spade_jax.rollout.episode import EpisodePlan
 from spade_jax.sampling.engine import Engine, Session
 from spade_jax.sampling.methods import SamplingParams
 from spade_jax.sandbox.pool import SandboxPool
 from spade_jax.seeding import derive_rng, derive_seed
-from spade_jax.text.chat import render_prompt
 from spade_jax.text.tokenizer import Tokenizer
 from spade_jax.training.state import TrainState
 from spade_jax.training.update import Updater
@@ -291,27 +289,6 @@ async def propose(machinery: Machinery, contexts: Sequence[DesignContext], cycle
         )
         for context, (reply, stream), report in zip(contexts, replies, reports, strict=True)
     ]
-
-
-def designer_prompt(context: DesignContext, tokenizer: Tokenizer, config: Config) -> list[int]:
-    """The prompt's token ids, with as much of the document as leaves room for a whole reply.
-
-    Raises:
-      ContextOverflow: there is no room even without a document.
-    """
-    room = config.sampling.max_context - config.designer.max_tokens
-    num_words = config.corpus.excerpt_words
-    while True:
-        prompt = render_prompt(tokenizer, designer_messages(context, excerpt_words=num_words))
-        if len(prompt) <= room:
-            return prompt
-        if num_words == 0:
-            raise ContextOverflow(
-                f"a designer prompt of {len(prompt)} tokens without a document leaves no room for "
-                f"designer.max_tokens={config.designer.max_tokens} in sampling.max_context="
-                f"{config.sampling.max_context}; raise max_context or lower memory.positives"
-            )
-        num_words = num_words * 3 // 4
 
 
 def reward_designs(

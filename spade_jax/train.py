@@ -156,7 +156,7 @@ async def build(
         seed = derive_seed(config.seed, "corpus")
         corpus = stack.enter_context(Corpus.open(config.corpus.path, seed=seed))
     mesh = make_mesh(config.mesh)
-    warmed = await warm_start(config, mesh=mesh, sandbox=sandbox, track=track)
+    warmed = await warm_start(config, corpus=corpus, mesh=mesh, sandbox=sandbox, track=track)
     architecture = Architecture.from_config(config.model, warmed.tokenizer.vocab_size)
     kl_coefficients: dict[Role, float] = {
         "designer": config.designer.kl_coefficient,

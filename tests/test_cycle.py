@@ -28,11 +28,9 @@ from spade_jax.cycle import (
     Machinery,
     SelfPlayState,
     active_skills,
-    designer_prompt,
     draw_contexts,
     run_cycle,
 )
-from spade_jax.errors import ContextOverflow
 from spade_jax.grounding.corpus import Corpus
 from spade_jax.memory.environment_memory import EnvironmentMemory
 from spade_jax.model.architecture import Architecture
@@ -41,7 +39,7 @@ from spade_jax.roles.designer import design_reply
 from spade_jax.training.mesh import make_mesh
 from spade_jax.training.state import create_state
 from spade_jax.training.update import Updater
-from spade_jax.types import DesignContext, Document
+from spade_jax.types import Document
 from tests.scripted import (
     FaultySandbox,
     ScriptedEngine,
@@ -504,29 +502,3 @@ def test_skills_go_round():
     assert active_skills(skills, 9, 7) == skills
     windows = [active_skills(skills, 2, cycle) for cycle in range(5)]
     assert windows == [["a", "b"], ["c", "d"], ["e", "a"], ["b", "c"], ["d", "e"]]
-
-
-def context(text):
-    document = Document(document_id="d", text=text)
-    return DesignContext(environment_id="e", skill="Optimization", document=document)
-
-
-def test_a_document_gives_way_to_the_reply(tokenizer):
-    config = changed(corpus={"excerpt_words": 1000}, designer={"max_tokens": 600})
-    prompt = designer_prompt(context("drum " * 1000), tokenizer, config)
-    assert len(prompt) + config.designer.max_tokens <= config.sampling.max_context
-    text = tokenizer.decode(prompt)
-    assert 10 < text.count("drum") < 1000
-    assert text.endswith("Design an environment.<|end|><|assistant|>")
-
-
-def test_a_prompt_that_fits_carries_the_whole_excerpt(tokenizer):
-    config = changed(corpus={"excerpt_words": 20})
-    text = tokenizer.decode(designer_prompt(context("drum " * 1000), tokenizer, config))
-    assert text.count("drum") == 20
-
-
-def test_a_context_without_room_for_any_prompt_is_an_error(tokenizer):
-    config = changed(designer={"max_tokens": 1020})
-    with pytest.raises(ContextOverflow, match=r"raise max_context"):
-        designer_prompt(context("drum"), tokenizer, config)

@@ -8,12 +8,12 @@ programs up to wording.
 
 from collections.abc import Sequence
 
-from spade_jax.grounding.builtin import builtin_documents
 from spade_jax.rollout.episode import EpisodePlan
 from spade_jax.seeding import derive_rng, derive_seed
 from spade_jax.types import EnvironmentSource
-from spade_jax.warm_start.designs import make_source, word_for
+from spade_jax.warm_start.designs import make_source
 from spade_jax.warm_start.families import FAMILIES, HELD_OUT_FAMILIES
+from spade_jax.warm_start.grounds import Grounds
 
 HELD_OUT_SEED = 20260819
 EXCERPT_WORDS = 24
@@ -22,12 +22,12 @@ EXCERPT_WORDS = 24
 def held_out_environments(num: int) -> list[EnvironmentSource]:
     """`num` environments: the families in turn, so that each has as many as any other (up to one)."""
     families = [*FAMILIES.values(), *HELD_OUT_FAMILIES.values()]
-    documents = builtin_documents(HELD_OUT_SEED)
+    grounds = Grounds.builtin(HELD_OUT_SEED, excerpt_words=EXCERPT_WORDS)
     sources = []
     for index in range(num):
         rng = derive_rng(HELD_OUT_SEED, "held_out", index)
         family = families[index % len(families)]
-        word = word_for(rng.choice(documents), EXCERPT_WORDS)
+        word = grounds.word_for(rng.choice(grounds.documents))
         name = f"held-out-{index:03d}-{family.name}"
         sources.append(make_source(family, rng.choice(family.levels[2]), word, environment_id=name))
     return sources

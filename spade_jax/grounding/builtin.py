@@ -6,7 +6,6 @@ true or interesting; they exist to make environments differ with the document.
 """
 
 import random
-import re
 
 from spade_jax.seeding import derive_rng
 from spade_jax.types import Document
@@ -33,9 +32,6 @@ _PLACES = tuple(
 )
 
 NOUNS: tuple[str, ...] = tuple(sorted(_THINGS + _ANIMALS + _PLACES))
-
-_NOUN_SET = frozenset(NOUNS)
-_WORD = re.compile(r"[a-z]+")
 
 _NUM_DOCUMENTS = 400
 
@@ -96,11 +92,6 @@ def builtin_documents(seed: int) -> list[Document]:
         Document(document_id=f"builtin-{index:03d}", text=_scene(derive_rng(seed, "builtin_corpus", index)))
         for index in range(_NUM_DOCUMENTS)
     ]
-
-
-def nouns_in(text: str) -> tuple[str, ...]:
-    """The distinct `NOUNS` that `text` names, in order of first appearance."""
-    return tuple(dict.fromkeys(word for word in _WORD.findall(text.lower()) if word in _NOUN_SET))
 
 
 def _scene(rng: random.Random) -> str:

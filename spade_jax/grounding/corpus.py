@@ -21,6 +21,7 @@ from spade_jax.errors import CorpusError
 from spade_jax.grounding.builtin import builtin_documents
 from spade_jax.types import Document
 
+BUILTIN = "builtin"
 _SECTION_WORDS = 100
 _MAX_PARAGRAPH_WORDS = 400
 _SUFFIXES = (".jsonl", ".md", ".txt")
@@ -76,7 +77,7 @@ class Corpus(Iterator[Document]):
         Raises:
           CorpusError: see `read_documents`.
         """
-        documents = builtin_documents(seed) if path == "builtin" else read_documents(path)
+        documents = builtin_documents(seed) if path == BUILTIN else read_documents(path)
         return cls(documents, seed=seed, process_index=process_index, process_count=process_count)
 
     def __next__(self) -> Document:

@@ -4,9 +4,13 @@ The compact wording here is for small models that were warm-started on it: one l
 the designer may look at. Nothing is repaired: the environment is the text inside the code fence.
 """
 
+from spade_jax.config import Config
+from spade_jax.errors import ContextOverflow
+from spade_jax.grounding.excerpt import excerpt
 from spade_jax.memory.environment_memory import compact
-from spade_jax.text.chat import Message
+from spade_jax.text.chat import Message, render_prompt
 from spade_jax.text.extract import extract_design
+from spade_jax.text.tokenizer import Tokenizer
 from spade_jax.types import DesignContext, EnvironmentSource
 
 
@@ -27,9 +31,25 @@ def designer_messages(context: DesignContext, *, excerpt_words: int) -> list[Mes
     return [Message(role="user", content="\n".join(lines))]
 
 
-def excerpt(text: str, num_words: int) -> str:
-    """The first words of a document, with runs of white space made one space."""
-    return " ".join(text.split()[:num_words])
+def designer_prompt(context: DesignContext, tokenizer: Tokenizer, config: Config) -> list[int]:
+    """The prompt's token ids, with as much of the document as leaves room for a whole reply.
+
+    Raises:
+      ContextOverflow: there is no room even without a document.
+    """
+    room = config.sampling.max_context - config.designer.max_tokens
+    num_words = config.corpus.excerpt_words
+    while True:
+        prompt = render_prompt(tokenizer, designer_messages(context, excerpt_words=num_words))
+        if len(prompt) <= room:
+            return prompt
+        if num_words == 0:
+            raise ContextOverflow(
+                f"a designer prompt of {len(prompt)} tokens without a document leaves no room for "
+                f"designer.max_tokens={config.designer.max_tokens} in sampling.max_context="
+                f"{config.sampling.max_context}; raise max_context or lower memory.positives"
+            )
+        num_words = num_words * 3 // 4
 
 
 def design_reply(code: str, hint: str) -> str:

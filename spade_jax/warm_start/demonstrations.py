@@ -5,15 +5,14 @@ errs often, so that there is room above it and the hint means something.
 """
 
 import asyncio
-from collections.abc import Sequence
 
 from spade_jax.roles.agent import action_reply, first_message, next_message
 from spade_jax.sandbox.pool import SandboxPool
 from spade_jax.seeding import derive_rng
 from spade_jax.text.chat import Message
-from spade_jax.types import Document
-from spade_jax.warm_start.designs import make_source, word_for
+from spade_jax.warm_start.designs import make_source
 from spade_jax.warm_start.families import FAMILIES
+from spade_jax.warm_start.grounds import Grounds
 
 EPISODES_PER_ENVIRONMENT = 8
 CONCURRENT_ENVIRONMENTS = 32
@@ -23,8 +22,7 @@ async def demonstrations(
     num_episodes: int,
     *,
     seed: int,
-    documents: Sequence[Document],
-    excerpt_words: int,
+    grounds: Grounds,
     sandbox: SandboxPool,
     skill_without_hint: float,
     skill_with_hint: float,
@@ -33,6 +31,7 @@ async def demonstrations(
     """`num_episodes` conversations of play, half of them with a hint.
 
     Args:
+      grounds: what the environments are about.
       skill_without_hint, skill_with_hint: share of moves that are the scripted player's best.
 
     Raises:
@@ -44,8 +43,8 @@ async def demonstrations(
     async def play(index: int) -> list[list[Message]]:
         rng = derive_rng(seed, "warm_start/demonstration", index)
         family = families[index % len(families)]
-        document = rng.choice(documents)
-        source = make_source(family, rng.choice(family.levels[0]), word_for(document, excerpt_words))
+        document = rng.choice(grounds.documents)
+        source = make_source(family, rng.choice(family.levels[0]), grounds.word_for(document))
         conversations = []
         async with gate, await sandbox.open(source.code) as environment:
             for episode in range(EPISODES_PER_ENVIRONMENT):

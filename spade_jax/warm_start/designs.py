@@ -1,4 +1,4 @@
-"""Designer conversations for the warm start: prompts with the programs that answer them.
+"""Designs for the warm start: what the designer is asked with the programs that answer it.
 
 Programs come from the families at level 2, which is more than the agent can do yet: self-play finds
 out what it can. Their content comes from the document in the prompt. A shown record of the memory is
@@ -8,17 +8,13 @@ line of its prompt is for. The memory thereby moves the designs on as soon as th
 """
 
 import random
-from collections.abc import Sequence
 
-from spade_jax.grounding.builtin import NOUNS, nouns_in
-from spade_jax.roles.designer import design_reply, designer_messages, excerpt
 from spade_jax.seeding import derive_rng
-from spade_jax.text.chat import Message
-from spade_jax.types import DesignContext, Document, EnvironmentSource, MemoryRecord
+from spade_jax.types import DesignContext, EnvironmentSource, MemoryRecord
 from spade_jax.warm_start.families import FAMILIES
 from spade_jax.warm_start.families.base import Family, Parameters
+from spade_jax.warm_start.grounds import Grounds
 
-NO_WORD = "item"
 WITHOUT_DOCUMENT = 0.15
 WITH_POSITIVES = 0.6
 VARY_A_POSITIVE = 0.85
@@ -39,50 +35,47 @@ def make_source(
     )
 
 
-def word_for(document: Document | None, excerpt_words: int) -> str:
-    """What a program is about: the first noun in the visible part of a document, else nothing special."""
-    nouns = nouns_in(excerpt(document.text, excerpt_words)) if document is not None else ()
-    return nouns[0] if nouns else NO_WORD
-
-
-def design_conversations(
-    num: int, *, seed: int, documents: Sequence[Document], excerpt_words: int, num_positives: int
-) -> list[list[Message]]:
-    """`num` prompts with their replies.
+def example_designs(
+    num: int, *, seed: int, grounds: Grounds, num_positives: int
+) -> list[tuple[DesignContext, EnvironmentSource]]:
+    """`num` contexts with the environments that answer them.
 
     Args:
       seed: of every choice made here.
-      documents: to draw from.
-      excerpt_words: words of a document that the prompt shows.
-      num_positives: most records of the memory that the prompt shows.
+      grounds: what the environments are about.
+      num_positives: most records of the memory that a context has.
     """
     families = list(FAMILIES.values())
-    conversations = []
+    examples = []
     for index in range(num):
         rng = derive_rng(seed, "warm_start/design", index)
         family = rng.choice(families)
         same_skill = of_skill(family.skill)
-        document = None if rng.random() < WITHOUT_DOCUMENT else rng.choice(documents)
+        document = None if rng.random() < WITHOUT_DOCUMENT else rng.choice(grounds.documents)
 
         parameters = demanding(family, rng)
         positives: list[MemoryRecord] = []
         if num_positives and rng.random() < WITH_POSITIVES:
             positives = [
                 _record(
-                    other := rng.choice(same_skill), rng.choice(other.taught), rng.uniform(0.15, 0.85), rng
+                    other := rng.choice(same_skill),
+                    rng.choice(other.taught),
+                    rng.uniform(0.15, 0.85),
+                    grounds,
+                    rng,
                 )
                 for _ in range(rng.randint(1, num_positives))
             ]
             if rng.random() < VARY_A_POSITIVE:
                 shown, win_rate = rng.choice(family.taught), rng.uniform(0.15, 0.85)
-                positives[rng.randrange(len(positives))] = _record(family, shown, win_rate, rng)
+                positives[rng.randrange(len(positives))] = _record(family, shown, win_rate, grounds, rng)
                 family, parameters = vary(family, shown, win_rate, rng)
         negative = None
         avoided = [other for other in same_skill if other is not family]
         if avoided and rng.random() < WITH_NEGATIVE:
             win_rate = rng.choice((rng.uniform(0, 0.1), rng.uniform(0.9, 1)))
             other = rng.choice(avoided)
-            negative = _record(other, rng.choice(other.taught), win_rate, rng)
+            negative = _record(other, rng.choice(other.taught), win_rate, grounds, rng)
 
         context = DesignContext(
             environment_id="",
@@ -91,14 +84,8 @@ def design_conversations(
             positives=tuple(positives),
             negative=negative,
         )
-        source = make_source(family, parameters, word_for(document, excerpt_words))
-        conversations.append(
-            [
-                *designer_messages(context, excerpt_words=excerpt_words),
-                Message(role="assistant", content=design_reply(source.code, source.hint)),
-            ]
-        )
-    return conversations
+        examples.append((context, make_source(family, parameters, grounds.word_for(document))))
+    return examples
 
 
 def of_skill(skill: str) -> list[Family]:
@@ -132,6 +119,8 @@ def vary(family: Family, shown: Parameters, win_rate: float, rng: random.Random)
     return family, taught[min(max(rung, 0), len(taught) - 1)]
 
 
-def _record(family: Family, parameters: Parameters, win_rate: float, rng: random.Random) -> MemoryRecord:
-    source = make_source(family, parameters, rng.choice(NOUNS))
+def _record(
+    family: Family, parameters: Parameters, win_rate: float, grounds: Grounds, rng: random.Random
+) -> MemoryRecord:
+    source = make_source(family, parameters, rng.choice(grounds.subjects))
     return MemoryRecord(source=source, win_rate=win_rate, regret=rng.uniform(0.0, 0.9), cycle=0)

@@ -21,26 +21,28 @@ from jax.sharding import Mesh
 import spade_jax
 from spade_jax import config as config_module
 from spade_jax.config import Config
-from spade_jax.errors import CheckpointError
-from spade_jax.grounding.builtin import NOUNS, builtin_documents
+from spade_jax.errors import CheckpointError, ConfigError
+from spade_jax.grounding.corpus import BUILTIN, Corpus
 from spade_jax.model.architecture import Architecture
 from spade_jax.rl.packing import PackedBatch, pack
 from spade_jax.roles.agent import action_reply
+from spade_jax.roles.designer import design_reply, designer_messages, designer_prompt
 from spade_jax.sandbox.pool import SandboxPool
 from spade_jax.seeding import derive_rng, derive_seed
-from spade_jax.text.chat import Message, render_conversation
+from spade_jax.text.chat import render_conversation, render_reply
 from spade_jax.text.tokenizer import Tokenizer
 from spade_jax.training.state import abstract_params, create_state
 from spade_jax.training.update import Updater
-from spade_jax.types import Role, TokenStream, TrainingSequence
+from spade_jax.types import DesignContext, Role, TokenStream, TrainingSequence
 from spade_jax.user_cache import user_cache_dir
 from spade_jax.warm_start.demonstrations import demonstrations
-from spade_jax.warm_start.designs import design_conversations
+from spade_jax.warm_start.designs import example_designs
 from spade_jax.warm_start.families.base import LETTERS, MOVES
+from spade_jax.warm_start.grounds import Grounds
 
-# What a policy must be able to choose by itself is never glued to its surroundings, and a move is one
-# choice: one token.
-ATOMS = (*NOUNS, *LETTERS, *map(action_reply, MOVES))
+# Never glued to their surroundings, as subjects are not: what a policy must be able to choose by itself. A
+# move is one choice, and so one token.
+CHOICES = (*LETTERS, *map(action_reply, MOVES))
 # What makes the text, the model and the update, in this package and in the config.
 SHAPING_SOURCES = ("seeding.py", "grounding", "model", "rl", "roles", "text", "training", "warm_start")
 SHAPING_UPDATE = ("row_length", "logprob_chunk", "beta1", "beta2", "weight_decay", "max_grad_norm")
@@ -58,6 +60,7 @@ class WarmStart:
 async def warm_start(
     config: Config,
     *,
+    corpus: Corpus | None,
     mesh: Mesh,
     sandbox: SandboxPool,
     track: Callable[[Sequence], Iterable],
@@ -65,52 +68,71 @@ async def warm_start(
     """The warm start of a config, from the cache where it is there.
 
     Args:
+      corpus: of the run, or None without grounding.
       mesh: where the parameters live.
       sandbox: in which the demonstrations are played.
       track: wraps the supervised steps, to show progress.
     """
-    folder = Path(config.warm_start.cache_dir or user_cache_dir() / "warm_start") / _digest(config)
+    grounds = grounds_for(config, corpus)
+    folder = Path(config.warm_start.cache_dir or user_cache_dir() / "warm_start") / _digest(config, grounds)
     if not folder.exists():
-        finished = await _train(config, mesh=mesh, sandbox=sandbox, track=track)
+        finished = await _train(config, grounds, mesh=mesh, sandbox=sandbox, track=track)
         _store(folder, finished)
     return _load(folder, config, mesh)
 
 
-async def conversations(config: Config, *, sandbox: SandboxPool) -> dict[Role, list[list[Message]]]:
-    """The supervised text of both roles."""
+def grounds_for(config: Config, corpus: Corpus | None) -> Grounds:
+    """What the warm start of a run with this corpus is about."""
     seed = derive_seed(config.seed, "warm_start")
-    documents = builtin_documents(seed)
-    return {
-        "designer": design_conversations(
-            config.warm_start.programs,
-            seed=seed,
-            documents=documents,
-            excerpt_words=config.corpus.excerpt_words,
-            num_positives=config.memory.positives,
-        ),
-        "agent": await demonstrations(
-            config.warm_start.episodes,
-            seed=seed,
-            documents=documents,
-            excerpt_words=config.corpus.excerpt_words,
-            sandbox=sandbox,
-            skill_without_hint=config.warm_start.skill_without_hint,
-            skill_with_hint=config.warm_start.skill_with_hint,
-            max_turns=config.agent.max_turns,
-        ),
-    }
+    grounds = Grounds.builtin(seed, excerpt_words=config.corpus.excerpt_words)
+    if corpus is None or config.corpus.path == BUILTIN:
+        return grounds
+    return grounds.with_corpus(corpus.documents, seed=seed)
 
 
 async def _train(
-    config: Config, *, mesh: Mesh, sandbox: SandboxPool, track: Callable[[Sequence], Iterable]
+    config: Config,
+    grounds: Grounds,
+    *,
+    mesh: Mesh,
+    sandbox: SandboxPool,
+    track: Callable[[Sequence], Iterable],
 ) -> WarmStart:
-    spoken = await conversations(config, sandbox=sandbox)
-    texts = [message.content for role in spoken.values() for talk in role for message in talk]
-    tokenizer = Tokenizer.train(texts, vocab_size=config.tokenizer.vocab_size, atoms=ATOMS)
+    seed = derive_seed(config.seed, "warm_start")
+    designs = [
+        (context, design_reply(source.code, source.hint))
+        for context, source in example_designs(
+            config.warm_start.programs, seed=seed, grounds=grounds, num_positives=config.memory.positives
+        )
+    ]
+    episodes = await demonstrations(
+        config.warm_start.episodes,
+        seed=seed,
+        grounds=grounds,
+        sandbox=sandbox,
+        skill_without_hint=config.warm_start.skill_without_hint,
+        skill_with_hint=config.warm_start.skill_with_hint,
+        max_turns=config.agent.max_turns,
+    )
+    prompts = [
+        message.content
+        for context, _ in designs
+        for message in designer_messages(context, excerpt_words=grounds.excerpt_words)
+    ]
+    spoken = [message.content for episode in episodes for message in episode]
+    tokenizer = Tokenizer.train(
+        [*prompts, *(reply for _, reply in designs), *spoken],
+        vocab_size=config.tokenizer.vocab_size,
+        atoms=(*grounds.subjects, *CHOICES),
+    )
+    streams: dict[Role, list[TokenStream]] = {
+        "designer": [_design_stream(config, tokenizer, context, reply) for context, reply in designs],
+        "agent": [_stream(*render_conversation(tokenizer, episode)) for episode in episodes],
+    }
     sequences = [
-        TrainingSequence(role=role, stream=_stream(tokenizer, talk), advantage=1.0)
-        for role, talks in spoken.items()
-        for talk in talks
+        TrainingSequence(role=role, stream=stream, advantage=1.0)
+        for role, group in streams.items()
+        for stream in group
     ]
     packed = pack(
         sequences,
@@ -137,8 +159,18 @@ async def _train(
     return WarmStart(tokenizer=tokenizer, params=state.params, metrics=metrics)
 
 
-def _stream(tokenizer: Tokenizer, messages: list[Message]) -> TokenStream:
-    tokens, loss_mask = render_conversation(tokenizer, messages)
+def _design_stream(config: Config, tokenizer: Tokenizer, context: DesignContext, reply: str) -> TokenStream:
+    prompt, sampled = designer_prompt(context, tokenizer, config), render_reply(tokenizer, reply)
+    if len(sampled) > config.designer.max_tokens:
+        raise ConfigError(
+            f"a design of the warm start has {len(sampled)} tokens and designer.max_tokens="
+            f"{config.designer.max_tokens} would cut it off; raise that, or tokenizer.vocab_size (now "
+            f"{config.tokenizer.vocab_size}), with which designs have fewer tokens"
+        )
+    return _stream([*prompt, *sampled], [False] * len(prompt) + [True] * len(sampled))
+
+
+def _stream(tokens: list[int], loss_mask: list[bool]) -> TokenStream:
     return TokenStream(
         tokens=np.asarray(tokens, np.int32),
         loss_mask=np.asarray(loss_mask, np.bool_),
@@ -166,16 +198,19 @@ def _rows(batch: PackedBatch, rows: np.ndarray) -> PackedBatch:
     return dataclasses.replace(part, weights=weights.astype(np.float32))
 
 
-def _digest(config: Config) -> str:
+def _digest(config: Config, grounds: Grounds) -> str:
     values = config_module.to_dict(config)
     digest = hashlib.sha256(jax.__version__.encode())
     shaping = ("seed", "model", "mesh", "tokenizer", "warm_start", "update")
     parts = {name: values[name] for name in shaping}
     parts["warm_start"] = {name: value for name, value in values["warm_start"].items() if name != "cache_dir"}
     parts["update"] = {name: values["update"][name] for name in SHAPING_UPDATE}
-    parts["excerpt_words"] = config.corpus.excerpt_words
+    parts["excerpt_words"] = grounds.excerpt_words
+    parts["room"] = (config.sampling.max_context, config.designer.max_tokens)
     parts["positives"] = config.memory.positives
     parts["max_turns"] = config.agent.max_turns
+    parts["subjects"] = grounds.subjects
+    parts["documents"] = [document.text for document in grounds.documents]
     digest.update(json.dumps(parts, sort_keys=True).encode())
     package = Path(spade_jax.__file__).parent
     for name in SHAPING_SOURCES:

@@ -8,13 +8,12 @@ import pytest
 from spade_jax.environments.fingerprint import fingerprint
 from spade_jax.environments.validation import validate
 from spade_jax.evaluation.held_out import held_out_environments, held_out_plans
-from spade_jax.grounding.builtin import builtin_documents
-from spade_jax.roles.designer import design_reply
+from spade_jax.roles.designer import design_reply, designer_messages
 from spade_jax.seeding import derive_rng
-from spade_jax.text.extract import extract_design
-from spade_jax.warm_start.designs import design_conversations, make_source, word_for
+from spade_jax.warm_start.designs import example_designs, make_source
 from spade_jax.warm_start.families import FAMILIES, HELD_OUT_FAMILIES
 from spade_jax.warm_start.families.base import class_name
+from spade_jax.warm_start.grounds import Grounds
 
 EVERY_FAMILY = {**FAMILIES, **HELD_OUT_FAMILIES}
 HELD_OUT = held_out_environments(len(EVERY_FAMILY) * 8)
@@ -43,13 +42,13 @@ def test_two_families_are_in_no_training_text():
 
 def easy_programs():
     """Programs of all families at the levels of the warm start, many of each."""
-    documents = builtin_documents(1)
+    grounds = Grounds.builtin(1, excerpt_words=24)
     for family in EVERY_FAMILY.values():
         for level in (1, 2):
             for draw in range(20):
                 rng = derive_rng(7, "easy", level, draw)
                 parameters = rng.choice(family.levels[level - 1])
-                yield make_source(family, parameters, word_for(documents[draw], 24)).code
+                yield make_source(family, parameters, grounds.word_for(grounds.documents[draw])).code
 
 
 def test_it_holds_the_hardest_level_alone():
@@ -57,13 +56,14 @@ def test_it_holds_the_hardest_level_alone():
 
 
 def test_no_program_of_the_warm_start_is_in_it():
-    talks = design_conversations(
-        500, seed=3, documents=builtin_documents(3), excerpt_words=24, num_positives=2
+    examples = example_designs(500, seed=3, grounds=Grounds.builtin(3, excerpt_words=24), num_positives=2)
+    assert len(examples) == 500
+    assert not FINGERPRINTS & {fingerprint(source.code) for _, source in examples}
+    text = "\n".join(
+        message.content + source.code
+        for context, source in examples
+        for message in designer_messages(context, excerpt_words=24)
     )
-    programs = [extract_design(message.content)[0] for talk in talks for message in talk[-1:]]
-    assert len(programs) == 500
-    assert not FINGERPRINTS & {fingerprint(code) for code in programs}
-    text = "\n".join(message.content for talk in talks for message in talk)
     for name in HELD_OUT_FAMILIES:
         assert class_name(name) not in text
 

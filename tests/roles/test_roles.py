@@ -4,11 +4,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from spade_jax.config import with_overrides
+from spade_jax.errors import ContextOverflow
 from spade_jax.memory.environment_memory import compact
 from spade_jax.roles.agent import action_reply, first_message, next_message
-from spade_jax.roles.designer import design_reply, designer_messages, excerpt, read_design
+from spade_jax.roles.designer import design_reply, designer_messages, designer_prompt, read_design
 from spade_jax.text.extract import ExtractionError, action_for_environment
 from spade_jax.types import DesignContext, Document, EnvironmentSource, MemoryRecord
+from tests.scripted import small_tokenizer
+from tests.tiny import get_config
 
 DOCUMENT = Document(document_id="d7", text="The  fox\nsold a drum,\ttwo bells and one kite near the mill.")
 
@@ -47,18 +51,41 @@ def test_without_document_and_memory_only_the_skill_is_left():
     assert message.content.splitlines() == ["Skill: Spatial Reasoning", "Design an environment."]
 
 
-@given(text=st.text(), num_words=st.integers(1, 30))
-def test_an_excerpt_is_one_line_of_the_first_words(text, num_words):
-    words = excerpt(text, num_words).split(" ")
-    assert len(words) <= num_words
-    assert words == (text.split()[:num_words] or [""])
-    assert len(excerpt(text, num_words).splitlines()) <= 1
-
-
 def test_a_document_longer_than_a_prompt_stays_outside_it():
     document = Document(document_id="long", text=" ".join(f"word{number}" for number in range(100_000)))
     (message,) = designer_messages(context(document=document), excerpt_words=24)
     assert message.content.split("\n")[1] == "Document: " + " ".join(f"word{number}" for number in range(24))
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return small_tokenizer()
+
+
+def drums(tokenizer, *overrides):
+    """A config, and a designer's prompt with a document of a thousand words."""
+    roomy = ["sampling.max_context=1024", "update.row_length=1024"]
+    config = with_overrides(get_config(), [*roomy, *overrides])
+    document = Document(document_id="drums", text="drum " * 1000)
+    return config, designer_prompt(context(document=document), tokenizer, config)
+
+
+def test_a_document_gives_way_to_the_reply(tokenizer):
+    config, prompt = drums(tokenizer, "corpus.excerpt_words=1000", "designer.max_tokens=600")
+    assert len(prompt) + config.designer.max_tokens <= config.sampling.max_context
+    text = tokenizer.decode(prompt)
+    assert 10 < text.count("drum") < 1000
+    assert text.endswith("Design an environment.<|end|><|assistant|>")
+
+
+def test_a_prompt_that_fits_carries_the_whole_excerpt(tokenizer):
+    _, prompt = drums(tokenizer, "corpus.excerpt_words=20")
+    assert tokenizer.decode(prompt).count("drum") == 20
+
+
+def test_a_context_without_room_for_any_prompt_is_an_error(tokenizer):
+    with pytest.raises(ContextOverflow, match=r"raise max_context"):
+        drums(tokenizer, "designer.max_tokens=1020")
 
 
 # Without "<": what stands before a closing tag of thinking is no part of an answer.

@@ -2,10 +2,10 @@
 
 import pytest
 
-from spade_jax.grounding.builtin import builtin_documents
 from spade_jax.text.extract import extract_boxed
 from spade_jax.warm_start.demonstrations import demonstrations
 from spade_jax.warm_start.families import FAMILIES
+from spade_jax.warm_start.grounds import Grounds
 from tests.scripted import running_sandbox
 
 NUM = 8 * len(FAMILIES)
@@ -18,8 +18,7 @@ def play():
         def play(num=NUM, **changed):
             parts = {
                 "seed": 3,
-                "documents": builtin_documents(3),
-                "excerpt_words": 10,
+                "grounds": Grounds.builtin(3, excerpt_words=10),
                 "sandbox": sandbox.pool,
                 "skill_without_hint": 0.4,
                 "skill_with_hint": 0.85,

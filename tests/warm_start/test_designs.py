@@ -1,6 +1,7 @@
 """Designer conversations: grounded in what the prompt shows, and valid by the ladder that play uses."""
 
 import asyncio
+import dataclasses
 import random
 import re
 
@@ -9,22 +10,36 @@ import pytest
 from spade_jax.environments.fingerprint import fingerprint
 from spade_jax.environments.validation import validate
 from spade_jax.evaluation.held_out import held_out_environments
-from spade_jax.grounding.builtin import builtin_documents, nouns_in
-from spade_jax.roles.designer import excerpt
+from spade_jax.grounding.builtin import NOUNS
+from spade_jax.grounding.excerpt import excerpt, named_in
+from spade_jax.roles.designer import design_reply, designer_messages
+from spade_jax.text.chat import Message
 from spade_jax.text.extract import extract_design
-from spade_jax.warm_start.designs import design_conversations, vary
+from spade_jax.warm_start.designs import example_designs, vary
 from spade_jax.warm_start.families import FAMILIES
 from spade_jax.warm_start.families.base import class_name
+from spade_jax.warm_start.grounds import Grounds
 from tests.scripted import running_sandbox
 
-DOCUMENTS = builtin_documents(5)
 WORDS = 10
+GROUNDS = Grounds.builtin(5, excerpt_words=WORDS)
 SKILLS = {class_name(family.name): family.skill for family in FAMILIES.values()}
 
 
 def converse(num, **changed):
-    parts = {"seed": 5, "documents": DOCUMENTS, "excerpt_words": WORDS, "num_positives": 2} | changed
-    return design_conversations(num, **parts)
+    """Prompts with their replies."""
+    parts = {"seed": 5, "grounds": GROUNDS, "num_positives": 2} | changed
+    return [
+        [
+            *designer_messages(context, excerpt_words=WORDS),
+            Message(role="assistant", content=design_reply(source.code, source.hint)),
+        ]
+        for context, source in example_designs(num, **parts)
+    ]
+
+
+def nouns_in(text):
+    return named_in(text, NOUNS)
 
 
 def lines(talk, start):
@@ -59,7 +74,7 @@ def test_all_families_are_taught(talks):
 
 
 def test_the_prompt_carries_at_most_the_excerpt_of_one_document(talks):
-    excerpts = {excerpt(document.text, WORDS) for document in DOCUMENTS}
+    excerpts = {excerpt(document.text, WORDS) for document in GROUNDS.documents}
     shown = [line for talk in talks for line in lines(talk, "Document: ")]
     assert len(shown) > 200
     assert set(shown) <= excerpts
@@ -80,7 +95,10 @@ def test_programs_are_made_of_the_nouns_that_their_prompt_shows(talks):
 
 def test_another_document_makes_another_program():
     """All else equal, the document alone decides which nouns a program has."""
-    one, other = (converse(200, documents=[DOCUMENTS[index]]) for index in (0, 1))
+    one, other = (
+        converse(200, grounds=dataclasses.replace(GROUNDS, documents=[document]))
+        for document in GROUNDS.documents[:2]
+    )
     differ = [nouns_in(code(talk)) != nouns_in(code(twin)) for talk, twin in zip(one, other, strict=True)]
     assert sum(differ) > 100
 

@@ -13,8 +13,12 @@ import pytest
 import spade_jax
 from spade_jax import config as config_lib
 from spade_jax.environments.sandboxed import start_sandbox
-from spade_jax.errors import CheckpointError
+from spade_jax.errors import CheckpointError, ConfigError
+from spade_jax.grounding.builtin import NOUNS
+from spade_jax.grounding.corpus import Corpus
+from spade_jax.roles.designer import designer_messages
 from spade_jax.training.mesh import make_mesh
+from spade_jax.types import DesignContext, Document
 from spade_jax.warm_start import pretrain
 from tests.tiny import get_config
 
@@ -25,7 +29,25 @@ def tiny(*overrides):
     return config_lib.with_overrides(get_config(), [*OVERRIDES, *overrides])
 
 
-def warmed(config):
+# Two topics, in words that the built-in corpus does not have.
+DOCUMENTS = [
+    Document(
+        document_id=str(number),
+        text=f"Learning objectives of section {number}: the {topic} and {number} exercises on a {topic}",
+    )
+    for number in range(300)
+    for topic in ("magnet", "hormone")
+]
+
+
+OWN = "corpus.path=textbook.jsonl"
+
+
+def own(documents):
+    return Corpus(documents, seed=0)
+
+
+def warmed(config, corpus=None):
     """The warm start of a config, and how many supervised steps were taken for it."""
     steps = []
 
@@ -37,7 +59,7 @@ def warmed(config):
     async def main():
         async with await start_sandbox(config.sandbox) as sandbox:
             mesh = make_mesh(config.mesh)
-            return await pretrain.warm_start(config, mesh=mesh, sandbox=sandbox, track=track)
+            return await pretrain.warm_start(config, corpus=corpus, mesh=mesh, sandbox=sandbox, track=track)
 
     return asyncio.run(main()), len(steps)
 
@@ -88,6 +110,8 @@ SHAPING = [
     "corpus.excerpt_words=9",
     "memory.positives=2",
     "agent.max_turns=5",
+    "designer.max_tokens=63",
+    "sampling.max_context=191",
     "update.row_length=200",
     "update.beta1=0.8",
     "update.beta2=0.9",
@@ -112,14 +136,34 @@ NOT_SHAPING = [
 ]
 
 
+def digest(*overrides, corpus=None):
+    config = tiny(*overrides)
+    return pretrain._digest(config, pretrain.grounds_for(config, corpus))
+
+
 def test_the_key_follows_the_config_that_shapes_it_and_no_other():
-    key = pretrain._digest(tiny())
-    keys = {override: pretrain._digest(tiny(override)) for override in SHAPING}
+    key = digest()
+    keys = {override: digest(override) for override in SHAPING}
     assert key not in keys.values()
     assert len(set(keys.values())) == len(SHAPING)
-    assert {override: pretrain._digest(tiny(override)) for override in NOT_SHAPING} == dict.fromkeys(
-        NOT_SHAPING, key
-    )
+    assert {override: digest(override) for override in NOT_SHAPING} == dict.fromkeys(NOT_SHAPING, key)
+    grounded = [digest(OWN, corpus=own(documents)) for documents in (DOCUMENTS, DOCUMENTS[1:])]
+    assert len({key, *grounded}) == 3
+
+
+def test_a_corpus_of_ones_own_enters_the_warm_start(tmp_path):
+    made, _ = warmed(tiny(f"warm_start.cache_dir={tmp_path}", OWN), own(DOCUMENTS))
+    assert {"magnet", "hormone", *NOUNS} <= set(made.tokenizer.atoms)
+    context = DesignContext(environment_id="", skill="Optimization", document=DOCUMENTS[0])
+    (prompt,) = designer_messages(context, excerpt_words=8)
+    # The words of the corpus are pieces: in characters it would be a hundred tokens.
+    assert len(made.tokenizer.encode(prompt.content)) <= 20
+
+
+def test_designs_that_the_reply_limit_would_cut_off_are_an_error(tmp_path):
+    with pytest.raises(ConfigError, match=r"designer\.max_tokens=20 would cut it off; raise that"):
+        warmed(tiny(f"warm_start.cache_dir={tmp_path}", "designer.max_tokens=20"))
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.fixture
@@ -150,10 +194,10 @@ def copied_package(tmp_path, monkeypatch):
     ],
 )
 def test_the_key_follows_the_sources_that_shape_it_and_no_other(copied_package, path, shapes):
-    key = pretrain._digest(tiny())
+    key = digest()
     with (copied_package / path).open("a") as file:
         file.write("\n# changed\n")
-    assert (pretrain._digest(tiny()) != key) == shapes
+    assert (digest() != key) == shapes
 
 
 def test_training_lowers_the_loss(tmp_path):

@@ -7,6 +7,7 @@ spawned. It ends when its control socket closes, at the latest when this process
 
 import asyncio
 import concurrent.futures
+import contextlib
 import dataclasses
 import importlib.util
 import json
@@ -27,6 +28,7 @@ _ZYGOTE = _FOLDER / "zygote.py"
 _START_TIMEOUT = 60.0
 # Only a backstop: requests wait behind one another, and a busy machine may take its time.
 _SPAWN_TIMEOUT = 120.0
+_EXIT_TIMEOUT = 2.0
 _RETRY_SECONDS = 0.001
 _PACKAGES = ("numpy", "msgspec")
 _MATHS_PACKAGES = ("math_verify", "latex2sympy2_extended", "antlr4", "sympy", "mpmath")
@@ -298,7 +300,10 @@ def _launch(
 
 
 def _finish(process: subprocess.Popen[bytes]) -> str:
-    """Kills and reaps a server; returns the last line of what it printed."""
+    """Reaps a server whose control socket is closed; returns the last line of what it printed."""
+    # It ends by itself, and bubblewrap with it: one that is killed cannot reap the processes of its jail.
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(_EXIT_TIMEOUT)
     process.kill()
     process.wait()
     assert process.stderr is not None
@@ -315,7 +320,7 @@ def _jail(packages: list[str], variables: dict[str, str]) -> list[str]:
     assert bwrap is not None
     arguments = [bwrap, "--unshare-user", "--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts"]
     arguments += ["--unshare-cgroup-try", "--uid", "65534", "--gid", "65534", "--hostname", "env"]
-    arguments += ["--die-with-parent", "--new-session", "--cap-drop", "ALL", "--clearenv"]
+    arguments += ["--die-with-parent", "--new-session", "--as-pid-1", "--cap-drop", "ALL", "--clearenv"]
     arguments += ["--ro-bind", "/usr", "/usr"]
     for name in ("/bin", "/lib", "/lib32", "/lib64"):
         if os.path.islink(name):

@@ -133,7 +133,7 @@ class ForkServer:
     def _answer(self) -> None:
         data, descriptors, _, _ = socket.recv_fds(self._control, 4096, 1)
         if not data:
-            os._exit(0)
+            self._end()
         spawn_id = json.loads(data)["id"]
         if not descriptors:
             self._send(
@@ -151,6 +151,14 @@ class ForkServer:
         self._pids[pidfd] = pid
         self._poll.register(pidfd, select.EPOLLIN)
         self._send({"kind": "spawned", "id": spawn_id, "pid": pid}, [pidfd])
+
+    def _end(self) -> NoReturn:
+        for pid in self._pids.values():
+            os.kill(pid, signal.SIGKILL)
+        # Children that nobody waits for stay behind, dead, where the first process does not reap orphans.
+        for pid in self._pids.values():
+            os.waitpid(pid, 0)
+        os._exit(0)
 
     def _fork(self, channel: int) -> tuple[int, int]:
         parent = os.getpid()

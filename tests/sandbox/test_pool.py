@@ -338,6 +338,22 @@ def test_a_child_killed_from_outside_is_nobodys_fault(monkeypatch):
     asyncio.run(main())
 
 
+@pytest.mark.parametrize("level", ["L2", "L3"])
+def test_a_closed_pool_leaves_no_process_not_even_a_dead_one(level):
+    """Also where nobody reaps orphans, as in a container whose first process is the trainer."""
+    if level == "L3" and shutil.which("bwrap") is None:
+        pytest.skip("bubblewrap is not installed")
+    script = (
+        f"if {level!r} == 'L2': os.environ['PATH'] = '/nonexistent'\n"
+        "import ctypes\n"
+        "ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # orphans become children of this process\n"
+        "asyncio.run(main())\n"
+        "print(open(f'/proc/self/task/{os.getpid()}/children').read().split())\n"
+    )
+    result = run_host(script)
+    assert result.stdout.splitlines() == [json.dumps([level, "echo"]), "[]"], result.stderr
+
+
 def test_a_closed_pool_stays_closed():
     async def main():
         sandbox = await SandboxPool.start(LIMITS)

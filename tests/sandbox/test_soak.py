@@ -4,6 +4,8 @@ python -m pytest tests/sandbox/test_soak.py -m slow -n 0 -k full
 """
 
 import asyncio
+import contextlib
+import ctypes
 import os
 import pathlib
 import time
@@ -13,6 +15,8 @@ import pytest
 from spade_jax.errors import EnvironmentFailure
 from spade_jax.sandbox.limits import SandboxLimits
 from spade_jax.sandbox.pool import SandboxPool
+
+PR_SET_CHILD_SUBREAPER = 36
 
 HONEST = """
 class SoakEnv:
@@ -38,8 +42,18 @@ def resident_kib() -> int:
     return int(status.split("VmRSS:")[1].split()[0])
 
 
-def num_processes() -> int:
-    return sum(path.name.isdigit() for path in pathlib.Path("/proc").iterdir())
+def num_descendants() -> int:
+    """Living and unreaped processes below this one."""
+    parents = {}
+    for status in pathlib.Path("/proc").glob("[0-9]*/status"):
+        # It may end while it is looked at.
+        with contextlib.suppress(OSError):
+            parents[int(status.parent.name)] = int(status.read_text().split("PPid:")[1].split()[0])
+    found, generation = 0, {os.getpid()}
+    while generation:
+        generation = {pid for pid, parent in parents.items() if parent in generation}
+        found += len(generation)
+    return found
 
 
 @pytest.mark.slow
@@ -95,11 +109,12 @@ def test_soak(num_episodes, num_sources, max_seconds):
             await asyncio.sleep(0.5)
             assert len(os.listdir("/proc/self/fd")) == descriptors
 
-    processes = num_processes()
+    # Whatever its parents leave behind becomes a child of this process, where it is counted.
+    assert ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
+    processes = num_descendants()
     asyncio.run(main())
     assert sum(results.values()) == num_episodes
     hostile = {number // 20 % len(HOSTILE) for number in range(0, num_sources, 20)}
     assert set(results) == {"fine", *(HOSTILE[index][0] for index in hostile)}
-    # Other processes of the machine come and go; a leak would leave one for each source.
-    assert num_processes() < processes + num_sources // 10
+    assert num_descendants() == processes
     assert time.monotonic() - started < max_seconds

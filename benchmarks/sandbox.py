@@ -4,7 +4,8 @@
 
 Stacks: `spade_jax` is the sandbox as it is used; `bare_fork` is the same fork server and client with every
 lock left out; `subprocess` starts a Python with numpy for each environment; `socket` is a process that
-sends back what it gets. Stacks take turns, so that ratios between them mean something; digits move with
+sends back what it gets; `no_client` asks the sandbox's child over a blocking socket and reads nothing of
+the answer, so that what `spade_jax` takes beyond it is the host's share of a step. Stacks take turns, so that ratios between them mean something; digits move with
 the machine and with what else it does. Works on Linux, best as root (the memory of others' children can be
 read by root only).
 """
@@ -28,7 +29,7 @@ from typing import Any
 
 from memory import pss_kib
 
-from spade_jax.sandbox import fork_server
+from spade_jax.sandbox import fork_server, protocol
 from spade_jax.sandbox.environment import SandboxedEnvironment
 from spade_jax.sandbox.limits import SandboxLimits
 from spade_jax.sandbox.pool import SandboxPool
@@ -138,7 +139,7 @@ async def measure_pools(recorder: Recorder, pools: dict[str, SandboxPool]) -> No
         recorder.add("load and reset", stack, scaled(loads[stack], 1e3), "ms")
 
     environments = {stack: await pool.open(SOURCE) for stack, pool in pools.items()}
-    steps: dict[str, list[float]] = {stack: [] for stack in pools}
+    steps: dict[str, list[float]] = {stack: [] for stack in (*pools, "no_client")}
     host_seconds: dict[str, list[float]] = {stack: [] for stack in pools}
     for environment in environments.values():
         await environment.reset(0)
@@ -148,10 +149,18 @@ async def measure_pools(recorder: Recorder, pools: dict[str, SandboxPool]) -> No
             started = time.process_time()
             steps[stack] += await time_each(environment.step, ACTION, num_runs=200)
             host_seconds[stack].append((time.process_time() - started) / 200)
-    for stack, environment in environments.items():
+        steps["no_client"] += step_without_client(environments["spade_jax"], num_runs=200)
+    for stack in steps:
         recorder.add("step round trip", stack, scaled(steps[stack], 1e6), "us")
+    for stack, environment in environments.items():
         recorder.add("host's CPU time for a step", stack, scaled(host_seconds[stack], 1e6), "us")
         await environment.close()
+    recorder.add(
+        "host's share of a step",
+        "spade_jax",
+        [1e6 * (statistics.median(steps["spade_jax"]) - statistics.median(steps["no_client"]))],
+        "us",
+    )
 
     rates: dict[str, list[float]] = {stack: [] for stack in pools}
     for _ in bounded(5):
@@ -168,6 +177,23 @@ async def measure_pools(recorder: Recorder, pools: dict[str, SandboxPool]) -> No
 
     for stack, pool in pools.items():
         recorder.add("kill a runaway", stack, scaled([await kill(pool) for _ in bounded(30)], 1e3), "ms")
+
+
+def step_without_client(environment: SandboxedEnvironment, *, num_runs: int) -> list[float]:
+    """Seconds of each step of its child, asked with a request made beforehand."""
+    channel, loop = environment._child.channel, asyncio.get_running_loop()
+    request = protocol.encode_request(protocol.Request(id=2**55, op="step", action=ACTION, max_bytes=65536))
+    loop.remove_reader(channel)
+    channel.setblocking(True)
+
+    def ask() -> None:
+        channel.send(request)
+        channel.recv(65536)
+
+    runs = [timed(ask) for _ in range(num_runs)]
+    channel.setblocking(False)
+    loop.add_reader(channel, environment._on_readable)
+    return runs
 
 
 async def measure_live(recorder: Recorder, stack: str, pool: SandboxPool, num_live: int) -> None:

@@ -24,4 +24,4 @@ fi
 
 prepare_environment
 exec "$venv_python" "$checkout/launch/train.py" --config="$checkout/configs/tiny_games.py" \
-  --workdir="$workdir" --set=num_cycles="$num_cycles" "$@"
+  --workdir="$workdir" --set=num_cycles="$num_cycles" --set=evaluation.every=40 "$@"

@@ -22,7 +22,7 @@ from typing import Any, NoReturn
 import msgspec
 import numpy as np
 from determinism import reseed
-from seccomp import forbid_new_privileges, install_filter
+from seccomp import Filter, forbid_new_privileges, install_filter
 
 CHANNEL = 3
 _MAX_DETAIL = 500
@@ -63,6 +63,22 @@ def landlock_ruleset(libc: ctypes.CDLL) -> int:
     return libc.syscall(_SYS_LANDLOCK_CREATE_RULESET, attributes, ctypes.sizeof(attributes), 0)
 
 
+def limit_resources() -> None:
+    """Gives up what the fork server needs no more than its children, which inherit the limits."""
+    _limit(resource.RLIMIT_CORE, 0)
+    _limit(resource.RLIMIT_FSIZE, 0)
+    _limit(resource.RLIMIT_MEMLOCK, 0)
+    _limit(resource.RLIMIT_MSGQUEUE, 0)
+    _limit(resource.RLIMIT_SIGPENDING, 64)
+    _limit(resource.RLIMIT_STACK, 8 * 2**20)
+
+
+def _limit(name: int, value: int) -> None:
+    _, hard = resource.getrlimit(name)
+    allowed = value if hard == resource.RLIM_INFINITY else min(value, hard)
+    resource.setrlimit(name, (allowed, allowed))
+
+
 def lock_down(
     channel: int,
     *,
@@ -71,7 +87,7 @@ def lock_down(
     memory_bytes: int,
     max_descriptors: int,
     ruleset: int,
-    program: bytes | None,
+    program: Filter | None,
 ) -> None:
     """Gives up everything but computing and talking over the channel.
 
@@ -100,20 +116,9 @@ def lock_down(
     if libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_DUMPABLE) failed")
 
-    for limit, value in (
-        (resource.RLIMIT_AS, memory_bytes),
-        (resource.RLIMIT_CORE, 0),
-        (resource.RLIMIT_FSIZE, 0),
-        (resource.RLIMIT_MEMLOCK, 0),
-        (resource.RLIMIT_MSGQUEUE, 0),
-        (resource.RLIMIT_NOFILE, CHANNEL + 1),
-        (resource.RLIMIT_NPROC, 0),
-        (resource.RLIMIT_SIGPENDING, 64),
-        (resource.RLIMIT_STACK, 8 * 2**20),
-    ):
-        _, hard = resource.getrlimit(limit)
-        allowed = value if hard == resource.RLIM_INFINITY else min(value, hard)
-        resource.setrlimit(limit, (allowed, allowed))
+    _limit(resource.RLIMIT_AS, memory_bytes)
+    _limit(resource.RLIMIT_NOFILE, CHANNEL + 1)
+    _limit(resource.RLIMIT_NPROC, 0)
     # Soft below hard: what the kernel ends for its CPU time dies of SIGXCPU, not of an unexplained SIGKILL.
     resource.setrlimit(resource.RLIMIT_CPU, (_CPU_SECONDS, _CPU_SECONDS + 60))
 
@@ -121,11 +126,25 @@ def lock_down(
         install_filter(libc, program)
 
 
-def serve(names: dict[str, Any], lock_error: str) -> NoReturn:
-    """Answers requests until the host closes the channel.
+def make_module(names: dict[str, Any]) -> types.ModuleType:
+    """The module that a source will run in, made before the fork: to fill it is dear in each child.
+
+    In sys.modules, because dataclasses, typing and pickle look classes up there.
 
     Args:
       names: what a source finds in its namespace without importing it.
+    """
+    module = sys.modules[_MODULE_NAME] = types.ModuleType(_MODULE_NAME)
+    for name, value in names.items():
+        module.__dict__.setdefault(name, value)
+    return module
+
+
+def serve(module: types.ModuleType, lock_error: str) -> NoReturn:
+    """Answers requests until the host closes the channel.
+
+    Args:
+      module: from `make_module`.
       lock_error: why `lock_down` failed; the first answer tells the host, which then stops here.
     """
     environment = None
@@ -144,7 +163,7 @@ def serve(names: dict[str, Any], lock_error: str) -> NoReturn:
                     reply = _reset(environment, request["seed"], request["max_bytes"])
                     reply["tools"] = _tools(environment, request["max_tools_bytes"])
                 case "load":
-                    environment, reply = _load(request["code"], request["turn_budget"], names)
+                    environment, reply = _load(request["code"], request["turn_budget"], module)
                 case "hello":
                     reply = {"failure": "host_fault", "detail": lock_error} if lock_error else {}
         except InvalidOutput as error:
@@ -177,16 +196,9 @@ def _send(body: bytes, write: Callable[[int, bytes], int] = os.write) -> None:
         sent += write(CHANNEL, frame[sent:])
 
 
-def _load(code: str, turn_budget: int, names: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-    """Runs the source and makes its environment.
-
-    A module of its own, in sys.modules, because dataclasses, typing and pickle look classes up there.
-    """
-    module = types.ModuleType(_MODULE_NAME)
-    sys.modules[_MODULE_NAME] = module
+def _load(code: str, turn_budget: int, module: types.ModuleType) -> tuple[Any, dict[str, Any]]:
+    """Runs the source in the module and makes its environment."""
     namespace = module.__dict__
-    for name, value in names.items():
-        namespace.setdefault(name, value)
     reseed(0)
     exec(compile(code, "<environment>", "exec", dont_inherit=True), namespace)
     environment_class = _find_class(namespace)

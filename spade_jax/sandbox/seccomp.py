@@ -138,7 +138,17 @@ def build_filter(architecture: Architecture) -> bytes:
     return b"".join(program)
 
 
-def local_filter() -> bytes:
+class Filter(ctypes.Structure):
+    """A BPF program as the kernel takes it; making one costs more than installing it."""
+
+    _fields_ = (("length", ctypes.c_ushort), ("code", ctypes.c_void_p))
+
+    def __init__(self, program: bytes):
+        self._buffer = ctypes.create_string_buffer(program, len(program))
+        super().__init__(len(program) // 8, ctypes.cast(self._buffer, ctypes.c_void_p))
+
+
+def local_filter() -> Filter:
     """The filter for the machine that this runs on.
 
     Raises:
@@ -148,7 +158,7 @@ def local_filter() -> bytes:
     if machine not in ARCHITECTURES:
         known = ", ".join(ARCHITECTURES)
         raise OSError(errno.ENOSYS, f"no system call table for machine type {machine!r}; known: {known}")
-    return build_filter(ARCHITECTURES[machine])
+    return Filter(build_filter(ARCHITECTURES[machine]))
 
 
 def forbid_new_privileges(libc: ctypes.CDLL) -> None:
@@ -157,20 +167,14 @@ def forbid_new_privileges(libc: ctypes.CDLL) -> None:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_NO_NEW_PRIVS) failed")
 
 
-def install_filter(libc: ctypes.CDLL, program: bytes) -> None:
+def install_filter(libc: ctypes.CDLL, program: Filter) -> None:
     """Puts the filter on the calling thread, for good.
 
     Raises:
       OSError: if the kernel or a filter outside refuses.
     """
-    code = ctypes.create_string_buffer(program, len(program))
-    header = _FilterProgram(len(program) // 8, ctypes.cast(code, ctypes.c_void_p))
-    if libc.prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.byref(header), 0, 0) != 0:
+    if libc.prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.byref(program), 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_SECCOMP) failed")
-
-
-class _FilterProgram(ctypes.Structure):
-    _fields_ = (("length", ctypes.c_ushort), ("code", ctypes.c_void_p))
 
 
 def _instruction(code: int, operand: int, *, when_true: int = 0, when_false: int = 0) -> bytes:

@@ -8,12 +8,19 @@ Messages are JSON. To the host: `ready`, `spawned` (with the child's pidfd), `re
 the host: `spawn` (with the child's end of its channel). End of file ends it, and with it every child.
 """
 
+# ruff: noqa: E402
+
+import os
+
+# What modules want to do after a fork is for threads and locks, of which this process has none, and
+# would cost each child half of its fork.
+os.register_at_fork = lambda **_: None
+
 import contextlib
 import ctypes
 import gc
 import importlib
 import json
-import os
 import pkgutil
 import resource
 import select
@@ -82,7 +89,7 @@ class ForkServer:
         self._control = control
         self._memory_mb = settings["memory_mb"]
         self._libc = ctypes.CDLL(None, use_errno=True)
-        self._names = _names()
+        self._module = child.make_module(_names())
         self._program = None if settings["level"] == "L1" else seccomp.local_filter()
         self._ruleset = -1 if settings["level"] == "L1" else child.landlock_ruleset(self._libc)
         self._statm = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
@@ -117,6 +124,7 @@ class ForkServer:
 
     def run(self) -> NoReturn:
         """Serves the host until it closes the control socket."""
+        child.limit_resources()
         gc.collect()
         gc.freeze()
         self._poll.register(self._control.fileno(), select.EPOLLIN)
@@ -188,7 +196,7 @@ class ForkServer:
                 )
             except OSError as failure:
                 error = str(failure)
-            child.serve(self._names, error)
+            child.serve(self._module, error)
         finally:
             os._exit(1)
 

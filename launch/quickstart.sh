@@ -23,5 +23,7 @@ if [[ $# -gt 0 && $1 != -* ]]; then
 fi
 
 prepare_environment
+# Huge pages for what XLA allocates anew in each call: a quarter less time for an update on a CPU.
+export GLIBC_TUNABLES=${GLIBC_TUNABLES:-glibc.malloc.hugetlb=1}
 exec "$venv_python" "$checkout/launch/train.py" --config="$checkout/configs/tiny_games.py" \
   --workdir="$workdir" --set=num_cycles="$num_cycles" --set=evaluation.every=40 "$@"

@@ -53,6 +53,8 @@ class SandboxedEnvironment:
         self._on_end = on_end
         self._loop: asyncio.AbstractEventLoop | None = None
         self._ids = _random_ids()
+        self._silence = select.poll()  # asks in half the time of a read that fails
+        self._silence.register(child.channel, select.POLLIN)
         self._frames = protocol.FrameBuffer(limits.max_reply_bytes)
         self._waiter: asyncio.Future[bytes] | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -241,16 +243,9 @@ class SandboxedEnvironment:
 
     def _refuse_unsolicited(self) -> None:
         """The channel must be silent before a question is asked."""
-        if self._hung_up:
-            return
-        try:
-            self._child.channel.recv(1, socket.MSG_PEEK)
-        except BlockingIOError:
-            return
-        except ConnectionResetError:
-            pass
-        self._on_readable()
-        self._raise_if_ended()
+        if not self._hung_up and self._silence.poll(0):
+            self._on_readable()
+            self._raise_if_ended()
 
     def _on_readable(self) -> None:
         try:

@@ -1,6 +1,7 @@
 """Levels and refusal to start, faults of the host's own making, and cleaning up after everyone."""
 
 import asyncio
+import concurrent.futures
 import ctypes
 import json
 import os
@@ -421,6 +422,22 @@ def test_processes_of_one_host_share_out_its_cores(level, monkeypatch):
 
     asyncio.run(main())
     assert os.sched_getaffinity(0) == mine
+
+
+def test_jax_processes_of_one_host_have_a_pool_each():
+    script = """
+import jax.numpy as jnp
+async def play(index):
+    limits = SandboxLimits(step_timeout=10, load_timeout=20)
+    total = jnp.arange(4).sum()  # JAX's threads run while the fork servers start
+    async with await SandboxPool.start(limits, process_index=index, num_processes=2) as sandbox:
+        answers = await asyncio.gather(*(echo_once(sandbox) for _ in range(8)))
+    print(json.dumps([answers, int(total + jnp.int32(index))]))
+"""
+    with concurrent.futures.ThreadPoolExecutor() as threads:
+        results = threads.map(run_host, [f"{script}asyncio.run(play({index}))" for index in range(2)])
+    for index, result in enumerate(results):
+        assert json.loads(result.stdout) == [["echo"] * 8, 6 + index], result.stderr
 
 
 @given(st.integers(1, 40), st.integers(1, 40))

@@ -14,4 +14,5 @@ def only_connect(channel: int, **_: object) -> None:
 
 
 zygote.child.lock_down = only_connect
+zygote.child.limit_resources = lambda: None
 zygote.main()

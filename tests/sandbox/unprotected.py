@@ -17,10 +17,12 @@ def only_connect(channel, **_):
 
 
 child.lock_down = only_connect
+child.limit_resources = lambda: None
 child._reward = lambda reward: reward
 child._text = lambda text, max_bytes: text
 child._flag = lambda name, value: value
 child._numbers = lambda info: info
+child._tools = lambda environment, max_bytes: []
 child.msgspec = types.SimpleNamespace(
     json=types.SimpleNamespace(
         decode=child.msgspec.json.decode, encode=lambda reply: json.dumps(reply, default=str).encode()

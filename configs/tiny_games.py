@@ -3,7 +3,7 @@
 Purpose: the whole self-play loop at small size; nothing in the loop knows that it is small.
 Command: python launch/train.py --config=configs/tiny_games.py --workdir=runs/tiny_games
 Hardware: 2 CPU cores, under 4 GiB.
-Expect: ten minutes; held-out solve rate from 0.11 to 0.29 (mean of three seeds).
+Expect: a quarter of an hour; held-out solve rate from 0.11 to 0.29 (mean of three seeds).
 """
 
 from spade_jax.config import (

@@ -89,7 +89,7 @@ def lock_down(
     ruleset: int,
     program: Filter | None,
 ) -> None:
-    """Gives up everything but computing and talking over the channel.
+    """Gives up everything but computing and talking over the channel; some limits are inherited already.
 
     Args:
       channel: the socket to the host; becomes descriptor 3, the only one left besides /dev/null.

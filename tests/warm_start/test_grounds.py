@@ -11,11 +11,11 @@ BUILTIN = Grounds.builtin(3, excerpt_words=8)
 
 
 def corpus(num):
-    """Documents about a magnet or a hormone, all of which also say what programs say."""
+    """Documents about a magnet or a hormone, which also say what programs say."""
     return [
         Document(
             document_id=str(number),
-            text=f"Section {number} trap price {('magnet', 'hormone')[number % 2]} " + "and so on " * 9,
+            text=f"Section {number} {('trap magnet', 'price hormone')[number % 2]} " + "and so on " * 9,
         )
         for number in range(num)
     ]

@@ -1,12 +1,16 @@
 """What the sandbox costs, beside a bare fork and a cold subprocess in the same run.
 
     python benchmarks/sandbox.py --json results.json
+    taskset -c 0 python benchmarks/sandbox.py --json results.json
 
 Stacks: `spade_jax` is the sandbox as it is used; `bare_fork` is the same fork server and client with every
 lock left out; `subprocess` starts a Python with numpy for each environment; `socket` is a process that
-sends back what it gets. Stacks take turns, so that ratios between them mean something; digits move with
-the machine and with what else it does. Works on Linux, best as root (the memory of others' children can be
-read by root only).
+sends back what it gets; `no_client` asks the sandbox's child over a blocking socket and does not read the
+answer, so that what `spade_jax` takes beyond it is the host's share of a step. Stacks take turns, so that
+ratios between them mean something; digits move with the machine and with what else it does. In a virtual
+machine an idle core may take longer to wake than a step takes: on one core (the second command) both sides
+share a core that is awake. Works on Linux, best as root (the memory of others' children can be read by root
+only).
 """
 
 import argparse
@@ -16,7 +20,6 @@ import contextlib
 import json
 import os
 import pathlib
-import resource
 import select
 import signal
 import socket
@@ -25,11 +28,11 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 from memory import pss_kib
 
-from spade_jax.sandbox import fork_server
+from spade_jax.sandbox import fork_server, protocol
 from spade_jax.sandbox.environment import SandboxedEnvironment
 from spade_jax.sandbox.limits import SandboxLimits
 from spade_jax.sandbox.pool import SandboxPool
@@ -68,22 +71,6 @@ for line in sys.stdin:
 """
 
 Record = dict[str, Any]
-
-
-class HostTime(NamedTuple):
-    """Processor seconds of this process: in Python and libraries, and in the kernel."""
-
-    user: float
-    kernel: float
-
-    @classmethod
-    def now(cls) -> "HostTime":
-        usage = resource.getrusage(resource.RUSAGE_SELF)
-        return cls(usage.ru_utime, usage.ru_stime)
-
-    def since(self, earlier: "HostTime", *, num: int) -> "HostTime":
-        """What one of `num` took."""
-        return HostTime((self.user - earlier.user) / num, (self.kernel - earlier.kernel) / num)
 
 
 class Recorder:
@@ -155,21 +142,28 @@ async def measure_pools(recorder: Recorder, pools: dict[str, SandboxPool]) -> No
         recorder.add("load and reset", stack, scaled(loads[stack], 1e3), "ms")
 
     environments = {stack: await pool.open(SOURCE) for stack, pool in pools.items()}
-    steps: dict[str, list[float]] = {stack: [] for stack in pools}
-    host_time: dict[str, list[HostTime]] = {stack: [] for stack in pools}
+    steps: dict[str, list[float]] = {stack: [] for stack in (*pools, "no_client")}
+    host_seconds: dict[str, list[float]] = {stack: [] for stack in pools}
     for environment in environments.values():
         await environment.reset(0)
         await time_each(environment.step, ACTION, num_runs=500)
-    # Long enough stretches for the kernel's ticks, by which it tells its own time from the program's.
-    for _ in bounded(10):
+    for _ in bounded(50):
         for stack, environment in environments.items():
-            started = HostTime.now()
-            steps[stack] += await time_each(environment.step, ACTION, num_runs=1000)
-            host_time[stack].append(HostTime.now().since(started, num=1000))
-    for stack, environment in environments.items():
+            started = time.process_time()
+            steps[stack] += await time_each(environment.step, ACTION, num_runs=200)
+            host_seconds[stack].append((time.process_time() - started) / 200)
+        steps["no_client"] += step_without_client(environments["spade_jax"], num_runs=200)
+    for stack in steps:
         recorder.add("step round trip", stack, scaled(steps[stack], 1e6), "us")
-        report_host_time(recorder, "a step", stack, host_time[stack])
+    for stack, environment in environments.items():
+        recorder.add("host's CPU time for a step", stack, scaled(host_seconds[stack], 1e6), "us")
         await environment.close()
+    recorder.add(
+        "host's share of a step",
+        "spade_jax",
+        [1e6 * (statistics.median(steps["spade_jax"]) - statistics.median(steps["no_client"]))],
+        "us",
+    )
 
     rates: dict[str, list[float]] = {stack: [] for stack in pools}
     for _ in bounded(5):
@@ -188,23 +182,32 @@ async def measure_pools(recorder: Recorder, pools: dict[str, SandboxPool]) -> No
         recorder.add("kill a runaway", stack, scaled([await kill(pool) for _ in bounded(30)], 1e3), "ms")
 
 
-def report_host_time(recorder: Recorder, name: str, stack: str, runs: list[HostTime]) -> None:
-    recorder.add(f"host's Python, {name}", stack, scaled([run.user for run in runs], 1e6), "us")
-    recorder.add(f"host's kernel, {name}", stack, scaled([run.kernel for run in runs], 1e6), "us")
+def step_without_client(environment: SandboxedEnvironment, *, num_runs: int) -> list[float]:
+    """Seconds of each step of its child, asked with a request made beforehand."""
+    channel, loop = environment._child.channel, asyncio.get_running_loop()
+    request = protocol.encode_request(protocol.Request(id=2**55, op="step", action=ACTION, max_bytes=65536))
+    loop.remove_reader(channel)
+    channel.setblocking(True)
+
+    def ask() -> None:
+        channel.send(request)
+        channel.recv(65536)
+
+    runs = [timed(ask) for _ in range(num_runs)]
+    channel.setblocking(False)
+    loop.add_reader(channel, environment._on_readable)
+    return runs
 
 
 async def measure_live(recorder: Recorder, stack: str, pool: SandboxPool, num_live: int) -> None:
     """Steps of many environments at once, and what an idle one takes."""
-    num_steps = 10_000 // num_live
     async with many(pool, num_live) as environments:
-        rates, host_time = [], []
+        rates = []
         for _ in bounded(5):
-            started, before = time.perf_counter(), HostTime.now()
-            await asyncio.gather(*(play(environment, num_steps) for environment in environments))
-            rates.append(num_steps * num_live / (time.perf_counter() - started))
-            host_time.append(HostTime.now().since(before, num=num_steps * num_live))
+            started = time.perf_counter()
+            await asyncio.gather(*(play(environment, 20) for environment in environments))
+            rates.append(20 * num_live / (time.perf_counter() - started))
         recorder.add(f"steps with {num_live} live", stack, rates, "1/s")
-        report_host_time(recorder, f"one of {num_live}", stack, host_time)
         if num_live == 64 and os.geteuid() == 0:
             pss = [pss_kib(pid_of(environment)) / 1024 for environment in environments]
             recorder.add("memory per idle environment", stack, pss, "MiB")

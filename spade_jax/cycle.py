@@ -189,6 +189,7 @@ async def run_cycle(
         **design_metrics(designs, estimates, rewards),
         **play_metrics(trajectories),
         **{f"update/{name}": value for name, value in update_metrics.items()},
+        "sandbox/level": float(machinery.sandbox.level.removeprefix("L")),
         "memory/num_records": float(len(self_play.memory.records)),
         "sample/num_tokens": float(_num_sampled(designs, trajectories)),
         "sample/num_compilations": float(machinery.engine.num_compilations),

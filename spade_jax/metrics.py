@@ -57,7 +57,8 @@ def summarise(rows: Sequence[Mapping[str, float]], *, num_cycles: int = 10) -> d
 
     `heldout/*` metrics are those of the last evaluation, and under `*_start` those of the first (for
     bounds, `heldout/solve_rate_start_low`); `design/*` and `play/*` are means over the last
-    `num_cycles` rows that have any, and under `*_start` over the first; `seconds/*` are sums.
+    `num_cycles` rows that have any, and under `*_start` over the first; `sandbox/*` are the lowest, and
+    `seconds/*` are sums.
 
     Args:
       rows: as `read_rows` returns them.
@@ -71,6 +72,9 @@ def summarise(rows: Sequence[Mapping[str, float]], *, num_cycles: int = 10) -> d
         section = _section(rows, prefix)
         summary |= means(section[-num_cycles:])
         summary |= {_start(name): value for name, value in means(section[:num_cycles]).items()}
+    for row in _section(rows, "sandbox/"):
+        for name, value in row.items():
+            summary[name] = min(summary.get(name, value), value)
     for row in _section(rows, "seconds/"):
         for name, value in row.items():
             summary[name] = summary.get(name, 0.0) + value

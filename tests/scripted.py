@@ -102,6 +102,7 @@ class FaultySandbox:
         self._pool = pool
         self._name = name
         self._left = after
+        self.level = pool.level
 
     async def open(self, code: str) -> SandboxedEnvironment:
         if f"class {self._name}Env" in code:

@@ -188,7 +188,7 @@ def of_role(sequences, role):
 
 
 def test_the_counts_and_means_of_a_cycle(cycle):
-    _, _, record, _ = cycle()
+    _, _, record, machinery = cycle()
     metrics = {name: value for name, value in record.metrics.items() if not name.startswith("seconds/")}
     assert metrics.pop("sample/tokens_per_second") > 0
     sampled = [item.stream.loss_mask.sum() for item in (*record.designs, *record.trajectories)]
@@ -219,6 +219,7 @@ def test_the_counts_and_means_of_a_cycle(cycle):
             "play/num_turns": (8 * 1 + 2 + 1 + 2 + 2 + 2 + 1) / 14,
             "play/truncated_rate": 0,
             "update/loss": 0.125,
+            "sandbox/level": int(machinery.sandbox.level[1:]),
             "memory/num_records": 2,
             "sample/num_tokens": sum(sampled),
             "sample/num_compilations": 0,

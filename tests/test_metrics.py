@@ -130,7 +130,16 @@ def test_a_disk_that_takes_no_more_is_explained(tmp_path):
 
 def test_summary_of_a_run():
     rows = [{"cycle": 0, "heldout/solve_rate": 0.2, "heldout/solve_rate_low": 0.1, "seconds/evaluation": 2.0}]
-    rows += [{"cycle": i, "design/reward": i / 10, "seconds/play": 1.0} for i in range(30)]
+    # A run that was moved in between to a machine without bubblewrap.
+    rows += [
+        {
+            "cycle": i,
+            "design/reward": i / 10,
+            "seconds/play": 1.0,
+            "sandbox/level": 2.0 if 9 < i < 20 else 3.0,
+        }
+        for i in range(30)
+    ]
     rows += [{"cycle": 30, "heldout/solve_rate": 0.5, "heldout/solve_rate_low": 0.4}]
     assert summarise(rows) == pytest.approx(
         {
@@ -140,6 +149,7 @@ def test_summary_of_a_run():
             "heldout/solve_rate_low": 0.4,
             "design/reward_start": 0.45,
             "design/reward": 2.45,
+            "sandbox/level": 2.0,
             "seconds/play": 30.0,
             "seconds/evaluation": 2.0,
         }

@@ -13,9 +13,11 @@ from spade_jax.config import (
     EvaluationConfig,
     MemoryConfig,
     ModelConfig,
+    RewardConfig,
     SamplingConfig,
     TokenizerConfig,
     UpdateConfig,
+    ValidationConfig,
     WarmStartConfig,
 )
 
@@ -36,6 +38,12 @@ def get_config() -> Config:
             loss_weight=10.0,
             kl_coefficient=0.1,
         ),
+        # Games of a few options are often won by chance, which the other rungs forbid.
+        validation=ValidationConfig(
+            rungs=("extract", "parse", "held_out", "load", "play", "replay"), num_seeds=2
+        ),
+        # With eight plays of a hard game none may be won, and it is no password.
+        reward=RewardConfig(password_guard=False),
         agent=AgentConfig(episodes=8, max_turns=9, max_tokens=4),
         update=UpdateConfig(
             row_length=256, rows_per_microbatch=8, logprob_chunk=256, learning_rate=2e-4, warmup_steps=10

@@ -18,7 +18,7 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from spade_jax.errors import ConfigError
-from spade_jax.types import GAME_SKILLS
+from spade_jax.types import DEFAULT_RUNGS, GAME_SKILLS, RUNGS, Setting
 
 _STRICT = pydantic.ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 
@@ -27,6 +27,8 @@ CountOrZero = Annotated[int, Field(ge=0)]
 Positive = Annotated[float, Field(gt=0)]
 NonNegative = Annotated[float, Field(ge=0)]
 Fraction = Annotated[float, Field(ge=0, le=1)]
+Share = Annotated[float, Field(gt=0, le=1)]
+Rung = Annotated[str, Field(pattern=f"^({'|'.join(RUNGS)})$")]
 
 
 @dataclass(frozen=True, kw_only=True, config=_STRICT)
@@ -105,6 +107,12 @@ class MemoryConfig:
       positives: high-regret records of the same skill shown to the designer.
       min_win_rate, max_win_rate: band from which positives are drawn.
       too_hard, too_easy: win rates below and above which a record may serve as the failure shown.
+      replay: share of a cycle's environments that are remembered ones, played again, instead of new ones.
+      rank_temperature, staleness_weight: of the draw of those (Jiang et al. 2021, "Prioritized Level
+        Replay"): P = (1 - weight) * rank(score)^(-1/temperature) + weight * staleness, each normalised.
+      rescore: whether a replayed record takes its new win rate and regret.
+      mutate: share of the designs that are asked for as a change of a high-score record.
+      retire_below, retire_above: a replayed record whose win rate leaves this range is forgotten.
     """
 
     enabled: bool = True
@@ -114,6 +122,13 @@ class MemoryConfig:
     max_win_rate: Fraction = 0.85
     too_hard: Fraction = 0.1
     too_easy: Fraction = 0.9
+    replay: Fraction = 0.0
+    rank_temperature: Positive = 0.3
+    staleness_weight: Fraction = 0.3
+    rescore: bool = True
+    mutate: Fraction = 0.0
+    retire_below: Fraction = 0.0
+    retire_above: Fraction = 1.0
 
 
 @dataclass(frozen=True, kw_only=True, config=_STRICT)
@@ -152,39 +167,165 @@ class SamplingConfig:
 
 @dataclass(frozen=True, kw_only=True, config=_STRICT)
 class DesignerConfig:
-    """The designer role and its reward (algorithm.md section 6, paper.md 1.4).
+    """The designer role.
 
     Attributes:
       train: whether designer samples enter the update.
-      environments: designs asked for in one cycle.
-      skills: capability tags, in rotation order.
-      skills_per_cycle: skills asked for in one cycle (0 = all).
+      environments: designs asked for at a time.
+      interval: cycles from one set of designs to the next; a set is played in each of them.
+      delay: cycles from a design to its update, which rewards it for all plays in between; 0 is at once.
+      skills: capability tags, in rotation order (`spade_jax.types.SKILLS`).
+      skills_per_cycle: skills asked for at a time (0 = all).
+      prompt: `compact` lines for small models that were warm-started on them, or the `full` text.
+      difficulty: what the prompt asks for; `adaptive` follows the skill's win rate, "" says nothing.
+      thinking: whether the chat template asks for thinking.
       max_tokens: longest reply.
-      reward: `regret`, `plateau` or `blend` of both.
-      plateau_low, plateau_high, plateau_ramp: win-rate band with reward 1 and its slopes.
-      regret_scale: regret that counts as 1.
-      plateau_weight, regret_weight: of the blend.
-      rejected_reward: reward of a design that fails validation.
+      attempts: replies asked for, at most, until one is valid; the last one counts.
+      repair_turns: replies in which a rejected design may be mended; only the first reply trains.
+      rejected: whether a design that fails validation is trained on with `rejected_reward`, or dropped.
       loss_weight: weight of the role in the loss.
-      kl_coefficient: of the role's KL penalty towards the warm-started policy.
+      kl_coefficient: of the role's KL penalty towards the reference policy.
     """
 
     train: bool = True
     environments: Count = 12
+    interval: Count = 1
+    delay: CountOrZero = 0
     skills: tuple[str, ...] = GAME_SKILLS
     skills_per_cycle: CountOrZero = 0
+    prompt: Literal["compact", "full"] = "compact"
+    difficulty: Literal["", "easy", "medium", "hard", "adaptive"] = ""
+    thinking: bool = False
     temperature: Positive = 1.0
+    top_p: Share = 1.0
+    top_k: CountOrZero = 0
     max_tokens: Count = 96
-    reward: Literal["blend", "regret", "plateau"] = "blend"
+    attempts: Count = 1
+    repair_turns: CountOrZero = 0
+    rejected: Literal["reward", "drop"] = "reward"
+    rejected_reward: float = -0.5
+    loss_weight: NonNegative = 1.0
+    kl_coefficient: NonNegative = 0.0
+
+
+@dataclass(frozen=True, kw_only=True, config=_STRICT)
+class HintConfig:
+    """Where hints come from.
+
+    Attributes:
+      source: `design` reads it from the designer's reply, `separate` asks the policy for it with the
+        environment's source in the prompt, `endpoint` asks the configured endpoint the same.
+      max_tokens, temperature: of a hint that is asked for.
+    """
+
+    source: Literal["design", "separate", "endpoint"] = "design"
+    max_tokens: Count = 256
+    temperature: Positive = 0.3
+
+
+@dataclass(frozen=True, kw_only=True, config=_STRICT)
+class EndpointConfig:
+    """An OpenAI-compatible chat endpoint, for hints and judgements that the policy does not make.
+
+    Attributes:
+      base_url: of the API, such as http://localhost:8000/v1.
+      model: as the endpoint names it.
+      api_key_variable: environment variable that holds the key.
+      timeout: seconds for one answer.
+      max_retries: further tries after a failed one.
+    """
+
+    base_url: str = ""
+    model: str = ""
+    api_key_variable: str = "OPENAI_API_KEY"
+    timeout: Positive = 120.0
+    max_retries: CountOrZero = 3
+
+
+@dataclass(frozen=True, kw_only=True, config=_STRICT)
+class RewardConfig:
+    """What an environment earns its designer (algorithm.md section 6, paper.md sections 1.4 and 2).
+
+    Attributes:
+      kind: the formula, see `spade_jax.rl.designer_reward`.
+      plateau_low, plateau_high, plateau_ramp: win-rate band with reward 1 and its slopes.
+      regret_scale, micro_lp_scale, frontier_scale: amount of each that counts as 1 in the blend.
+      plateau_weight, regret_weight, micro_lp_weight, frontier_weight: of the blend.
+      regret_floor: whether the blend clips the scaled regret to [0, 1].
+      micro_lp: estimator of the learning progress within a window.
+      confidence: standard errors taken off the regret for `regret_lower_bound`.
+      target: success rate that `target_band` pays most for.
+      target_width: its distance at which `target_band` pays nothing.
+      fast_rate, slow_rate: weights of a new value in the trackers of the learning potential.
+      regret_plays: whether the regret compares with the plays without hint of the first cycle alone, on
+        whose instances the hint was tried too, or with all of the window's.
+      mask_negative: whether a negative reward leaves the design out of the update.
+      win_rate: the success fraction, or the mean outcome as in the reference implementation.
+      password_guard: no regret for an environment that no episode without hint ever solves.
+      timeout_penalty: added where an environment did not answer in time.
+    """
+
+    kind: Literal[
+        "blend",
+        "regret",
+        "plateau",
+        "micro_lp",
+        "frontier",
+        "learning_potential",
+        "solver_variance",
+        "learnability",
+        "target_band",
+        "regret_lower_bound",
+    ] = "blend"
     plateau_low: Fraction = 0.4
     plateau_high: Fraction = 0.6
     plateau_ramp: Positive = 0.25
     regret_scale: Positive = 0.15
+    micro_lp_scale: Positive = 0.1
+    frontier_scale: Positive = 0.08
     plateau_weight: NonNegative = 0.6
     regret_weight: NonNegative = 0.4
-    rejected_reward: float = -0.5
-    loss_weight: NonNegative = 1.0
-    kl_coefficient: NonNegative = 0.0
+    micro_lp_weight: NonNegative = 0.0
+    frontier_weight: NonNegative = 0.0
+    regret_floor: bool = True
+    micro_lp: Literal["slope", "two_bucket"] = "slope"
+    confidence: NonNegative = 1.0
+    target: Fraction = 0.3
+    target_width: Positive = 0.3
+    fast_rate: Share = 0.98
+    slow_rate: Share = 0.85
+    regret_plays: Literal["first", "window"] = "first"
+    mask_negative: bool = False
+    win_rate: Literal["success", "mean"] = "success"
+    password_guard: bool = True
+    timeout_penalty: float = -0.5
+
+
+@dataclass(frozen=True, kw_only=True, config=_STRICT)
+class ValidationConfig:
+    """The ladder that a design climbs before anyone plays it.
+
+    Attributes:
+      rungs: the checks in force (`spade_jax.environments.validation`); they run in the ladder's order.
+      num_seeds: instances that the rungs look at.
+      max_random_win_rate: above it a random policy, or a constant answer, wins too often.
+      random_episodes: instances that the random policy, and each constant answer, plays.
+      max_similarity: estimated Jaccard similarity to a remembered program from which on a design is no
+        novelty.
+      judge: who answers the rung `judge`.
+      judge_failure: whether a judge that gives no verdict rejects (`closed`) or lets pass (`open`).
+      judge_max_tokens, judge_temperature: of the policy's own judgement.
+    """
+
+    rungs: tuple[Rung, ...] = DEFAULT_RUNGS
+    num_seeds: Count = 3
+    max_random_win_rate: Fraction = 0.5
+    random_episodes: Count = 8
+    max_similarity: Fraction = 0.9
+    judge: Literal["self", "endpoint"] = "self"
+    judge_failure: Literal["closed", "open"] = "closed"
+    judge_max_tokens: Count = 1024
+    judge_temperature: Positive = 0.3
 
 
 @dataclass(frozen=True, kw_only=True, config=_STRICT)
@@ -194,17 +335,38 @@ class AgentConfig:
     Attributes:
       train: whether agent samples enter the update.
       episodes: G, plays of one environment in each condition.
+      hint_episodes: plays with the hint where they should be another number than `episodes`; 0 is the
+        same number. With another number, or unpaired, the two conditions' means are compared.
+      paired: whether both conditions play the same instance seeds.
+      prompt: the `compact` reminder of the warm start, or the `full` instruction.
+      thinking: whether the chat template asks for thinking.
       max_turns: turns after which an episode is truncated.
       max_tokens: longest reply in one turn.
+      advantage: how a return becomes an advantage, see `spade_jax.rl.advantage`.
+      baseline_decay: of the `ema` baseline.
+      drop_equal_groups: leave out groups whose returns are all the same.
+      mask_truncated: truncated episodes count in their group and train nothing.
+      mask_malformed: a reply whose tool call cannot be read trains nothing.
       loss_weight: weight of the role in the loss.
-      kl_coefficient: of the role's KL penalty towards the warm-started policy.
+      kl_coefficient: of the role's KL penalty towards the reference policy.
     """
 
     train: bool = True
     episodes: Count = 8
+    hint_episodes: CountOrZero = 0
+    paired: bool = True
+    prompt: Literal["compact", "full"] = "compact"
+    thinking: bool = False
     temperature: Positive = 1.0
+    top_p: Share = 1.0
+    top_k: CountOrZero = 0
     max_turns: Count = 10
     max_tokens: Count = 8
+    advantage: Literal["z_score", "mean", "leave_one_out", "ema"] = "z_score"
+    baseline_decay: Fraction = 0.5
+    drop_equal_groups: bool = True
+    mask_truncated: bool = False
+    mask_malformed: bool = True
     loss_weight: NonNegative = 1.0
     kl_coefficient: NonNegative = 0.0
 
@@ -218,6 +380,12 @@ class UpdateConfig:
       rows_per_microbatch: rows in one gradient accumulation step; a multiple of the mesh's data axes.
       logprob_chunk: token positions whose logits exist at once.
       clip_low, clip_high: the surrogate's ratio is clipped to [1 - clip_low, 1 + clip_high].
+      truncate_ratio: where the ratio to the behavior log-probs is a weight, cut at this value, and no
+        part of the clipped surrogate, as in the reference implementation; 0 is off.
+      role_balance: `per_role` gives each role a mean of its own, weighted by its `loss_weight`;
+        `pooled` takes one mean over all sequences and multiplies the designer's advantages by
+        min(max_balance, agent sequences / designer sequences * designer.interval), as the reference.
+      max_balance: cap of that factor.
       weight_decay: decoupled, on matrices only.
       warmup_steps: updates over which the learning rate rises linearly.
     """
@@ -233,6 +401,9 @@ class UpdateConfig:
     max_grad_norm: Positive = 1.0
     clip_low: Positive = 0.2
     clip_high: Positive = 0.28
+    truncate_ratio: NonNegative = 0.0
+    role_balance: Literal["per_role", "pooled"] = "per_role"
+    max_balance: Positive = 50.0
 
 
 @dataclass(frozen=True, kw_only=True, config=_STRICT)
@@ -289,10 +460,12 @@ class Config:
 
     Attributes:
       seed: from which every random choice derives.
+      setting: what the designer writes: cognitive games or multi-turn tool use.
       num_cycles: self-play cycles.
     """
 
     seed: CountOrZero = 0
+    setting: Setting = "games"
     num_cycles: Count
     model: ModelConfig
     mesh: MeshConfig = MeshConfig()
@@ -302,6 +475,10 @@ class Config:
     sandbox: SandboxConfig = SandboxConfig()
     sampling: SamplingConfig = SamplingConfig()
     designer: DesignerConfig = DesignerConfig()
+    hint: HintConfig = HintConfig()
+    validation: ValidationConfig = ValidationConfig()
+    reward: RewardConfig = RewardConfig()
+    endpoint: EndpointConfig = EndpointConfig()
     agent: AgentConfig = AgentConfig()
     update: UpdateConfig = UpdateConfig()
     warm_start: WarmStartConfig = WarmStartConfig()
@@ -317,8 +494,12 @@ class Config:
             f"{context}, which also holds the prompt": self.designer.max_tokens < context,
             f"agent.max_tokens={self.agent.max_tokens} must be less than sampling.max_context={context}, "
             "which also holds the observations": self.agent.max_tokens < context,
-            f"designer.plateau_low={self.designer.plateau_low} must not be above designer.plateau_high="
-            f"{self.designer.plateau_high}": self.designer.plateau_low <= self.designer.plateau_high,
+            f"reward.plateau_low={self.reward.plateau_low} must not be above reward.plateau_high="
+            f"{self.reward.plateau_high}": self.reward.plateau_low <= self.reward.plateau_high,
+            f"reward.fast_rate={self.reward.fast_rate} must be above reward.slow_rate="
+            f"{self.reward.slow_rate}": self.reward.fast_rate > self.reward.slow_rate,
+            "reward.kind=regret_lower_bound needs reward.regret_plays=first, to which the standard error "
+            "belongs": self.reward.kind != "regret_lower_bound" or self.reward.regret_plays == "first",
         }
         broken = [rule for rule, holds in rules.items() if not holds]
         if broken:

@@ -41,6 +41,10 @@ class SandboxUnavailable(SpadeError):
     """The machine cannot isolate environments as strictly as the config demands."""
 
 
+class EndpointError(SpadeError):
+    """A chat endpoint cannot be asked, or gave no answer after all tries."""
+
+
 class HostFault(SpadeError):
     """The sandbox or the host failed, and the environment did not: masked from every loss."""
 

@@ -13,6 +13,7 @@ import numpy as np
 
 Role = Literal["designer", "agent"]
 Condition = Literal["without_hint", "with_hint"]
+Setting = Literal["games", "tool_use"]
 
 GAME_SKILLS = (
     "Mathematical Reasoning",
@@ -22,6 +23,35 @@ GAME_SKILLS = (
     "Optimization",
     "Causal Inference",
 )
+TOOL_USE_SKILLS = (
+    "API Orchestration",
+    "Data Retrieval",
+    "State Modification",
+    "Error Recovery",
+    "Tool Selection",
+    "Multi-Step Workflows",
+)
+
+# The rungs of the validation ladder, lowest first.
+RUNGS = (
+    "extract",
+    "parse",
+    "static",
+    "held_out",
+    "novelty",
+    "load",
+    "play",
+    "replay",
+    "ends",
+    "criteria",
+    "solution",
+    "constant",
+    "random",
+    "answer_hidden",
+    "hint",
+    "judge",
+)
+DEFAULT_RUNGS = tuple(rung for rung in RUNGS if rung != "judge")
 
 FAILURE_KINDS = (
     "environment_error",
@@ -66,24 +96,37 @@ class MemoryRecord:
     Attributes:
       win_rate: fraction of episodes without hint with a positive return, in [0, 1].
       regret: raw mean return with hint minus without, in [-2, 2].
-      cycle: the cycle in which it was played.
+      cycle: the cycle in which it was designed.
+      last_played: the cycle in which it was played last, from which its staleness counts.
     """
 
     source: EnvironmentSource
     win_rate: float
     regret: float
     cycle: int
+    last_played: int = 0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DesignContext:
-    """All that one designer prompt is made of."""
+    """All that one designer prompt is made of.
+
+    Attributes:
+      difficulty: asked for; "" says nothing.
+      parent: the record that the design should be a change of, None for a new one.
+      change: which change of the parent.
+      seed: of what the prompt itself draws (ideas, domains, variants of a task).
+    """
 
     environment_id: str
     skill: str
     document: Document | None
     positives: tuple[MemoryRecord, ...] = ()
     negative: MemoryRecord | None = None
+    difficulty: Literal["", "easy", "medium", "hard"] = ""
+    parent: MemoryRecord | None = None
+    change: Literal["", "harder", "easier", "different"] = ""
+    seed: int = 0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -139,7 +182,9 @@ class Design:
     """One designer reply, what was found in it and whether it holds.
 
     Attributes:
-      source: None where no environment could be extracted from the reply.
+      reply, stream, report: of the first reply, which alone is trained on.
+      source: the environment in it, or the one that a repair turn made of it; None without a valid one.
+      hint_failure: why an environment whose hint is asked for apart has none, "" if it has one.
     """
 
     context: DesignContext
@@ -147,15 +192,21 @@ class Design:
     stream: TokenStream
     source: EnvironmentSource | None
     report: ValidationReport
+    hint_failure: str = ""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Turn:
-    """One observation and the agent's reply to it, as text, for people to read."""
+    """One observation and the agent's reply to it, as text, for people to read.
+
+    Attributes:
+      malformed: the reply held a tool call that could not be read.
+    """
 
     observation: str
     reply: str
     reward: float
+    malformed: bool = False
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -165,6 +216,8 @@ class Trajectory:
     Attributes:
       turns: the answered ones.
       last_observation: what the environment said at the end.
+      streams: what the agent read and sampled: one stream, unless the chat template rewrites what came
+        before (thinking that it strips); then one for each stretch that only grew.
       episode_return: the last reward clipped to [-1, 1] if terminated, else 0.
       failure: "" or the kind of failure that ended the episode (FAILURE_KINDS or "host_fault");
         a failed trajectory is counted and kept out of means and losses.
@@ -175,7 +228,7 @@ class Trajectory:
     instance_seed: int
     turns: tuple[Turn, ...]
     last_observation: str
-    stream: TokenStream
+    streams: tuple[TokenStream, ...]
     episode_return: float
     terminated: bool
     truncated: bool
@@ -184,13 +237,14 @@ class Trajectory:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RegretEstimate:
-    """Returns of one environment in both conditions, over the same instance seeds.
+    """Returns of one environment in both conditions, over the same instance seeds unless unpaired.
 
     Attributes:
       win_rate: fraction of the episodes without hint with a positive return.
       regret: mean return with hint minus mean return without, not floored.
-      standard_error: of `regret`, from the differences paired by instance seed.
-      num_pairs: instance seeds with at least one good episode in both conditions.
+      standard_error: of `regret`, from the differences paired by instance seed, or from both conditions'
+        variances where unpaired; NaN where there are too few.
+      num_pairs: instance seeds with at least one good episode in both conditions; 0 where unpaired.
     """
 
     environment_id: str
@@ -201,6 +255,23 @@ class RegretEstimate:
     regret: float
     standard_error: float
     num_pairs: int
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PlayHistory:
+    """All that the plays of one environment said, from its first cycle on.
+
+    Attributes:
+      returns: good returns without hint, cycle by cycle; a cycle may have none.
+      estimate: of its first cycle, in which both conditions are played; None where nothing came of it.
+      timed_out: whether it ever gave no answer in time.
+    """
+
+    environment_id: str
+    skill: str
+    returns: tuple[tuple[float, ...], ...]
+    estimate: RegretEstimate | None
+    timed_out: bool = False
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -55,7 +55,7 @@ def test_any_field_set_to_its_own_value_changes_nothing(path):
         ("agent.temperature=2", "agent.temperature", 2.0),
         ("num_cycles=12", "num_cycles", 12),
         ("designer.train=false", "designer.train", False),
-        ("designer.reward=plateau", "designer.reward", "plateau"),
+        ("reward.kind=plateau", "reward.kind", "plateau"),
         ('designer.skills=["Optimization"]', "designer.skills", ("Optimization",)),
         ("corpus.path=data/a=b.jsonl", "corpus.path", "data/a=b.jsonl"),
         ("corpus.path=", "corpus.path", ""),
@@ -90,11 +90,13 @@ def test_later_overrides_win():
         ("agent.episodes=2.5", ["agent.episodes", "2.5"]),
         ("agent.episodes=true", ["agent.episodes"]),
         ("designer.train=1", ["designer.train"]),
-        ("designer.reward=fame", ["designer.reward", "'fame'", "'plateau'"]),
+        ("reward.kind=fame", ["reward.kind", "'fame'", "'plateau'"]),
         ("seed=-1", ["seed", "greater than or equal to 0"]),
         ("memory.max_win_rate=1.5", ["memory.max_win_rate", "less than or equal to 1"]),
         ("tokenizer.vocab_size=10", ["tokenizer.vocab_size", "320"]),
         ("checkpoint.keep=1", ["checkpoint.keep", "2"]),
+        ("reward.fast_rate=0.5", ["reward.fast_rate=0.5", "above reward.slow_rate=0.85"]),
+        ('validation.rungs=["play", "replays"]', ["validation.rungs.1", "'replays'", "answer_hidden"]),
     ],
 )
 def test_a_bad_override_is_an_error_that_names_field_and_remedy(override, parts):
@@ -102,6 +104,12 @@ def test_a_bad_override_is_an_error_that_names_field_and_remedy(override, parts)
         with_overrides(CONFIG, [override])
     for part in parts:
         assert part in str(caught.value)
+
+
+def test_the_lower_bound_of_the_regret_needs_the_plays_that_its_error_is_of():
+    config = with_overrides(CONFIG, ["reward.kind=regret_lower_bound"])
+    with pytest.raises(ConfigError, match=r"needs reward\.regret_plays=first"):
+        with_overrides(config, ["reward.regret_plays=window"])
 
 
 def test_a_missing_field_is_named():

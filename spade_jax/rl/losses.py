@@ -59,6 +59,43 @@ def clipped_surrogate(
     return -jnp.minimum(unclipped, bounded), bounded < unclipped
 
 
+def truncated_importance(
+    policy_logprobs: jax.Array,
+    behavior_logprobs: jax.Array,
+    advantages: jax.Array,
+    *,
+    loss_mask: jax.Array,
+    truncate_ratio: float,
+) -> tuple[jax.Array, jax.Array]:
+    """The policy-gradient loss of each token, weighted by a truncated importance ratio.
+
+        w = min(truncate_ratio, exp(policy - behavior)), a constant
+        loss = -w * A * policy
+
+    Unlike the clipped surrogate it takes no token's gradient away: what became much likelier than it was
+    still counts, with the weight of `truncate_ratio`.
+
+    Sources: Ionides 2008, "Truncated Importance Sampling"; for log-probs of a sampler that is not the
+    trainer, Yao et al. 2025, "Your Efficient RL Framework Secretly Brings You Off-Policy RL Training";
+    arXiv 2608.19197, which cuts at 2.
+
+    Args:
+      policy_logprobs: float32 [...], under the parameters being trained.
+      behavior_logprobs: float32 [...], as the sampler recorded them, at the same temperature.
+      advantages: float32 [...].
+      loss_mask: bool [...].
+      truncate_ratio: the largest weight; positive.
+
+    Returns:
+      loss: float32 [...].
+      truncated: bool [...]; where the weight was cut.
+    """
+    ratio = jnp.exp(log_ratio(policy_logprobs, behavior_logprobs, loss_mask=loss_mask))
+    weights = jax.lax.stop_gradient(jnp.minimum(ratio, truncate_ratio))
+    loss = -weights * _where(loss_mask, advantages) * _where(loss_mask, policy_logprobs)
+    return loss, (ratio > truncate_ratio) & loss_mask
+
+
 def cross_entropy(policy_logprobs: jax.Array, *, loss_mask: jax.Array) -> jax.Array:
     """The negative log-likelihood of each token: loss = -policy.
 

@@ -64,7 +64,7 @@ def pack(
     row_length: int,
     rows_multiple: int,
     pad_id: int,
-    role_weights: Mapping[Role, float] = EQUAL_ROLES,
+    role_weights: Mapping[Role, float] | None = EQUAL_ROLES,
 ) -> PackedBatch:
     """Packs sequences into rows of `row_length` tokens, first-fit decreasing, ties in input order.
 
@@ -75,14 +75,20 @@ def pack(
         W_r = sum_{s in r} w_s
 
     with s over the sequences that have a trained token; the others have no share and are packed
-    without one.
+    without one. Without role weights the roles are pooled in one mean over all sequences:
+
+        loss = sum_s w_s / W * mean_{t in s} l_{s,t},    W = sum_s w_s
+
+    An episode in several sequences counts as one where each has for its w_s the share of the episode's
+    trained tokens that it holds: then w_s * mean_{t in s} l is the sum over s, divided by the number of
+    trained tokens of the whole episode.
 
     Args:
       sequences: what to pack; none gives a batch without rows.
       row_length: T.
       rows_multiple: empty rows are added up to a multiple of this many.
       pad_id: token id of padding.
-      role_weights: weight of each role in the loss.
+      role_weights: weight of each role in the loss, None to pool the roles.
 
     Raises:
       ValueError: a sequence is longer than a row or empty, its arrays differ in length, or its first
@@ -145,12 +151,16 @@ def _check(index: int, sequence: TrainingSequence, row_length: int) -> None:
         raise ValueError(f"{name} trains its first token, which nothing predicts; clear loss_mask[0]")
 
 
-def _token_weights(sequences: Sequence[TrainingSequence], role_weights: Mapping[Role, float]) -> list[float]:
+def _token_weights(
+    sequences: Sequence[TrainingSequence], role_weights: Mapping[Role, float] | None
+) -> list[float]:
     """The weight of one trained token of each sequence; 0 for a sequence without trained tokens."""
     num_trained = [int(np.count_nonzero(sequence.stream.loss_mask)) for sequence in sequences]
     totals = dict.fromkeys(ROLES, 0.0)
     for sequence, count in zip(sequences, num_trained, strict=True):
         totals[sequence.role] += sequence.weight if count else 0.0
+    if role_weights is None:
+        totals, role_weights = dict.fromkeys(ROLES, sum(totals.values())), EQUAL_ROLES
     return [
         role_weights[sequence.role] * sequence.weight / (totals[sequence.role] * count)
         if count and sequence.weight

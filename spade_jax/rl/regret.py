@@ -1,8 +1,9 @@
 """Returns, and the regret of an environment from episodes in both conditions.
 
 Episodes of the two conditions share their instance seeds, so that the difference is taken on equal
-instances; the reference implementation draws them independently, which adds the spread between
-instances to its noise. Nothing here is floored or scaled: that is the designer reward's business.
+instances; the reference implementation draws them independently, in different numbers, which adds the
+spread between instances to its noise. `paired=False` is the estimate for such episodes. Nothing here is
+floored or scaled: that is the designer reward's business.
 """
 
 import math
@@ -36,44 +37,55 @@ def episode_return(rewards: Sequence[float], terminated: bool) -> float:
 
 
 def estimate_regret(
-    without_hint: Sequence[Trajectory], with_hint: Sequence[Trajectory]
+    without_hint: Sequence[Trajectory], with_hint: Sequence[Trajectory], *, paired: bool = True
 ) -> RegretEstimate | None:
-    """Regret of one environment: mean_s [ R(with hint, s) - R(without hint, s) ] over seeds s.
+    """Regret of one environment: mean return with hint minus mean return without.
 
-    Failed trajectories are left out. R is the mean return over the good episodes on one instance
-    seed, and s runs over the seeds that have some in both conditions, so that a seed lost in one
-    condition does not tilt the comparison. Win rates are over all good episodes of their condition.
+        paired:    mean_s [ R(with hint, s) - R(without hint, s) ] over instance seeds s,
+                   error sqrt(v / n) from the sample variance v of the n differences
+        unpaired:  mean_i R(with hint, i) - mean_j R(without hint, j) over episodes i and j,
+                   error sqrt(v_i / n_i + v_j / n_j) from the sample variances of the two conditions
+
+    Failed trajectories are left out; a truncated one is a good one whose return is 0. In the paired
+    estimate R is the mean return over the good episodes on one instance seed, and s runs over the seeds
+    that have some in both conditions, so that a seed lost in one condition does not tilt the comparison.
+    Win rates are over all good episodes of their condition.
 
     Args:
       without_hint: episodes of one environment without the hint.
       with_hint: episodes of the same environment with it.
+      paired: whether the two conditions played the same instance seeds.
 
     Returns:
-      The estimate, or None where no instance seed has a good episode in both conditions: then
-      nothing is known, which is not a regret of 0. `standard_error` is NaN for a single pair.
+      The estimate, or None where nothing can be compared, which is not a regret of 0: paired, no
+      instance seed has a good episode in both conditions; unpaired, a condition has none at all.
+      `standard_error` is NaN for a single pair, or for a single episode in a condition.
 
     Raises:
       ValueError: if the trajectories are of several environments or in the wrong condition.
     """
     _check(without_hint, with_hint)
-    returns_without = _good_returns(without_hint)
-    returns_with = _good_returns(with_hint)
-    shared = sorted(returns_without.keys() & returns_with.keys())
-    if not shared:
+    plain, hinted = _good_returns(without_hint), _good_returns(with_hint)
+    seeds = sorted(plain.keys() & hinted.keys()) if paired else []
+    if paired:
+        without = [statistics.fmean(plain[seed]) for seed in seeds]
+        with_it = [statistics.fmean(hinted[seed]) for seed in seeds]
+        error = _standard_error([high - low for low, high in zip(without, with_it, strict=True)])
+    else:
+        without, with_it = _flat(plain), _flat(hinted)
+        error = math.hypot(_standard_error(without), _standard_error(with_it))
+    if not without or not with_it:
         return None
-    means_without = [statistics.fmean(returns_without[seed]) for seed in shared]
-    means_with = [statistics.fmean(returns_with[seed]) for seed in shared]
-    differences = [hinted - plain for plain, hinted in zip(means_without, means_with, strict=True)]
-    spread = statistics.stdev(differences) if len(shared) > 1 else math.nan
+    return_without_hint, return_with_hint = statistics.fmean(without), statistics.fmean(with_it)
     return RegretEstimate(
         environment_id=without_hint[0].environment_id,
-        return_without_hint=statistics.fmean(means_without),
-        return_with_hint=statistics.fmean(means_with),
-        win_rate=_win_rate(returns_without),
-        win_rate_with_hint=_win_rate(returns_with),
-        regret=statistics.fmean(differences),
-        standard_error=spread / math.sqrt(len(shared)),
-        num_pairs=len(shared),
+        return_without_hint=return_without_hint,
+        return_with_hint=return_with_hint,
+        win_rate=_win_rate(plain),
+        win_rate_with_hint=_win_rate(hinted),
+        regret=return_with_hint - return_without_hint,
+        standard_error=error,
+        num_pairs=len(seeds),
     )
 
 
@@ -95,5 +107,14 @@ def _good_returns(trajectories: Sequence[Trajectory]) -> dict[int, list[float]]:
     return returns
 
 
+def _flat(returns: dict[int, list[float]]) -> list[float]:
+    return [value for values in returns.values() for value in values]
+
+
 def _win_rate(returns: dict[int, list[float]]) -> float:
-    return statistics.fmean(value > 0 for values in returns.values() for value in values)
+    return statistics.fmean(value > 0 for value in _flat(returns))
+
+
+def _standard_error(values: Sequence[float]) -> float:
+    """Of their mean; NaN for fewer than two."""
+    return statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else math.nan

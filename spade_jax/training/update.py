@@ -25,7 +25,13 @@ from spade_jax.config import UpdateConfig
 from spade_jax.errors import MeshError
 from spade_jax.model.architecture import Architecture
 from spade_jax.model.transformer import hidden_states
-from spade_jax.rl.losses import clipped_surrogate, cross_entropy, kl_penalty, log_ratio
+from spade_jax.rl.losses import (
+    clipped_surrogate,
+    cross_entropy,
+    kl_penalty,
+    log_ratio,
+    truncated_importance,
+)
 from spade_jax.rl.packing import ROLES, PackedBatch
 from spade_jax.training.logprobs import TokenStatistics, token_statistics, trained_first
 from spade_jax.training.mesh import ROWS, num_row_shards, replicated
@@ -148,8 +154,9 @@ class Updater:
         Returns:
           The new state, and metrics: `loss`, `grad_norm` (before the clip), `entropy/<role>`,
           `num_tokens/<role>` (trained ones), `fill_rate`, `skipped_empty` and `skipped_nonfinite` (0 or
-          1); for the policy gradient also `ratio`, `clip_fraction`, `logprob_difference` (means over
-          trained tokens) and, with a reference, `kl`. A mean over nothing is left out.
+          1); for the policy gradient also `ratio`, `clip_fraction` (of tokens without gradient, or with
+          a truncated weight), `logprob_difference` (means over trained tokens) and, with a reference,
+          `kl`. A mean over nothing is left out.
         """
         num_tokens = np.array(
             [np.count_nonzero(batch.loss_mask & (batch.role_ids == role)) for role in range(len(ROLES))]
@@ -265,14 +272,15 @@ def _token_losses(
     mask = rows.loss_mask
     if loss == "cross_entropy":
         return cross_entropy(policy.logprobs, loss_mask=mask), {}
-    losses, clipped = clipped_surrogate(
-        policy.logprobs,
-        rows.behavior_logprobs,
-        rows.advantages,
-        loss_mask=mask,
-        clip_low=update_config.clip_low,
-        clip_high=update_config.clip_high,
-    )
+    tokens = (policy.logprobs, rows.behavior_logprobs, rows.advantages)
+    if update_config.truncate_ratio:
+        losses, clipped = truncated_importance(
+            *tokens, loss_mask=mask, truncate_ratio=update_config.truncate_ratio
+        )
+    else:
+        losses, clipped = clipped_surrogate(
+            *tokens, loss_mask=mask, clip_low=update_config.clip_low, clip_high=update_config.clip_high
+        )
     difference = log_ratio(policy.logprobs, rows.behavior_logprobs, loss_mask=mask)
     metrics = {
         "ratio": jnp.where(mask, jnp.exp(difference), 0),

@@ -1,3 +1,5 @@
+"""Tests named after a defect (`defect_14` is algorithm.md 15.B 14) fail where it comes back."""
+
 import dataclasses
 
 import numpy as np
@@ -14,7 +16,7 @@ PAD = 999
 def sequence(tokens, trained, *, role="agent", advantage=1.0, weight=1.0, temperature=0.7):
     """A sequence whose trained tokens are those at the indices `trained`; log-probs are -token."""
     tokens = np.asarray(tokens, np.int32)
-    mask = np.isin(np.arange(len(tokens)), trained)
+    mask = np.isin(np.arange(len(tokens)), list(trained))  # a set would match nothing
     return TrainingSequence(
         role=role,
         stream=TokenStream(
@@ -54,7 +56,9 @@ def segments(batch):
 
 
 @given(sequence_lists(), st.integers(1, 4))
-def test_every_sequence_stands_whole_in_exactly_one_place(sequences, rows_multiple):
+def test_defects_13_and_15_every_sequence_stands_whole_in_exactly_one_place(sequences, rows_multiple):
+    """The reference cuts off the last environments of a batch that is too long and fills up a short one
+    with copies."""
     batch = pack(sequences, row_length=24, rows_multiple=rows_multiple, pad_id=PAD)
     assert batch.num_rows % rows_multiple == 0
     seen = []
@@ -95,6 +99,77 @@ def test_weights_of_a_role_sum_to_its_loss_weight(sequences):
         trained = any(item.role == role and item.stream.loss_mask.any() for item in sequences)
         total = batch.weights[batch.role_ids == role_id].sum()
         assert total == pytest.approx(role_weights[role] if trained else 0, rel=1e-5)
+
+
+@given(sequence_lists())
+def test_pooled_weights_sum_to_one_and_do_not_tell_roles_apart(sequences):
+    batch = pack(sequences, row_length=24, rows_multiple=1, pad_id=PAD, role_weights=None)
+    trained = [item for item in sequences if item.stream.loss_mask.any()]
+    assert batch.weights.sum() == pytest.approx(1 if trained else 0, rel=1e-5)
+    one_role = [dataclasses.replace(item, role="agent") for item in sequences]
+    alone = pack(one_role, row_length=24, rows_multiple=1, pad_id=PAD)
+    np.testing.assert_allclose(batch.weights, alone.weights, rtol=1e-6)
+
+
+def test_pooled_weights_by_hand():
+    sequences = [
+        sequence([10, 11, 12], [1, 2], role="designer"),
+        sequence([20, 21, 22, 23, 24], [1, 2, 3, 4], role="agent", weight=2.0),
+        sequence([30, 31], [1], role="agent"),
+        sequence([40, 41], [], role="agent"),
+    ]
+    batch = pack(sequences, row_length=12, rows_multiple=1, pad_id=PAD, role_weights=None)
+    # Longest first. Shares 2/4 over 4 tokens, 1/4 over 2 and 1/4 over 1.
+    np.testing.assert_allclose(
+        batch.weights, [[0, 1 / 8, 1 / 8, 1 / 8, 1 / 8, 0, 1 / 8, 1 / 8, 0, 1 / 4, 0, 0]]
+    )
+
+
+def test_defect_14_more_episodes_do_not_drown_the_designer():
+    """Each role has a mean of its own, so that no factor of up to 50 has to make up for the numbers."""
+    designs = [sequence([1, 2], [1], role="designer")] * 2
+    for num_episodes in (1, 100):
+        batch = pack(
+            [*designs, *[sequence([3, 4], [1])] * num_episodes], row_length=4, rows_multiple=1, pad_id=0
+        )
+        assert batch.weights[batch.role_ids == ROLES.index("designer")].sum() == pytest.approx(1)
+
+
+def of_episode(part, whole):
+    """`part` of an episode whose trained tokens are those of `whole`, with its share of the weight."""
+    share = part.stream.loss_mask.sum() / whole.stream.loss_mask.sum()
+    return dataclasses.replace(part, weight=whole.weight * share)
+
+
+@pytest.mark.parametrize("role_weights", [None, {"designer": 2.0, "agent": 0.5}])
+@given(
+    others=sequence_lists(),
+    trained=st.sets(st.integers(1, 19), min_size=1),
+    at=st.integers(1, 19),
+    weight=st.sampled_from([1.0, 2.0]),
+)
+def test_an_episode_split_into_several_sequences_counts_as_one(role_weights, others, trained, at, weight):
+    """Its tokens weigh what they weigh unsplit; the part without trained tokens has no share."""
+    tokens = np.arange(20) - 100
+    whole = sequence(tokens, trained, weight=weight)
+    # The second part starts with a token of context, as every sequence does.
+    early = of_episode(sequence(tokens[:at], [t for t in trained if t < at], weight=weight), whole)
+    late = of_episode(
+        sequence([-1, *tokens[at:]], [t - at + 1 for t in trained if t >= at], weight=weight), whole
+    )
+    unsplit, split = (
+        pack([*others, *parts], row_length=24, rows_multiple=1, pad_id=PAD, role_weights=role_weights)
+        for parts in ([whole], [early, late])
+    )
+    for batch in (unsplit, split):
+        assert batch.loss_mask.sum() == sum(item.stream.loss_mask.sum() for item in (*others, whole))
+    by_token = [
+        dict(zip(batch.tokens[batch.loss_mask], batch.weights[batch.loss_mask], strict=True))
+        for batch in (unsplit, split)
+    ]
+    assert by_token[0].keys() == by_token[1].keys()
+    for token, wanted in by_token[0].items():
+        assert by_token[1][token] == pytest.approx(wanted, rel=1e-5)
 
 
 def test_realistic_lengths_fill_nine_tenths():

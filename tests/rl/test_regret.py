@@ -1,3 +1,5 @@
+"""Tests named after a defect (`defect_1` is algorithm.md 15.B 1) fail where it comes back."""
+
 import dataclasses
 import math
 import random
@@ -27,7 +29,7 @@ def episodes(condition, outcomes, failures=()):
             instance_seed=seed,
             turns=(),
             last_observation="",
-            stream=_EMPTY,
+            streams=(_EMPTY,),
             episode_return=value,
             terminated=True,
             truncated=False,
@@ -71,6 +73,72 @@ def test_pairing_takes_the_spread_between_instances_out_of_the_error():
     plain = episodes("without_hint", [(0, -1.0), (1, -0.5), (2, 0.0), (3, 0.5)])
     hinted = episodes("with_hint", [(0, -0.5), (1, 0.0), (2, 0.5), (3, 1.0)])
     assert estimate_regret(plain, hinted).standard_error == pytest.approx(0.0, abs=1e-12)
+
+
+def test_unpaired_regret_compares_the_means_of_any_numbers_of_episodes():
+    estimate = estimate_regret(
+        episodes("without_hint", [(0, 0.0), (1, 1.0), (2, 0.0), (3, 0.0)]),
+        episodes("with_hint", [(7, 1.0), (8, 1.0), (9, 0.0)]),
+        paired=False,
+    )
+    assert estimate.regret == pytest.approx(2 / 3 - 1 / 4)
+    assert (estimate.win_rate, estimate.win_rate_with_hint) == (0.25, pytest.approx(2 / 3))
+    # Sample variances 1/4 and 1/3 over 4 and 3 episodes.
+    assert estimate.standard_error == pytest.approx(math.sqrt(1 / 16 + 1 / 9))
+    assert estimate.num_pairs == 0
+
+
+def test_defect_1_chance_instances_tilt_the_unpaired_estimate_and_not_the_paired_one():
+    """The hint is worth 0 on each instance; the reference plays its arms on other instances."""
+    plain = episodes("without_hint", [(0, 0.0), (1, 1.0)])
+    hinted = episodes("with_hint", [(1, 1.0), (1, 1.0), (0, 0.0), (2, 1.0)])
+    assert estimate_regret(plain, hinted).regret == 0.0
+    assert estimate_regret(plain, hinted).standard_error == 0.0
+    assert estimate_regret(plain, hinted, paired=False).regret == 0.25
+
+
+@pytest.mark.parametrize("paired", [True, False])
+def test_defect_16_a_truncated_episode_is_a_loss_not_a_gap(paired):
+    """The reference drops episodes that take too long, and so the hard ones."""
+    plain = episodes("without_hint", [(0, 1.0), (1, 0.0)])
+    plain[1] = dataclasses.replace(plain[1], terminated=False, truncated=True)
+    hinted = episodes("with_hint", [(0, 1.0), (1, 1.0)])
+    estimate = estimate_regret(plain, hinted, paired=paired)
+    assert (estimate.return_without_hint, estimate.win_rate, estimate.regret) == (0.5, 0.5, 0.5)
+
+
+@pytest.mark.parametrize("paired", [True, False])
+def test_defect_9_a_fault_of_the_environment_is_no_loss_of_the_agent(paired):
+    """The reference counts an exception in the environment as a return of -1."""
+    plain = episodes("without_hint", [(0, 1.0), (1, -1.0)], failures={1})
+    hinted = episodes("with_hint", [(0, 1.0), (1, 1.0)])
+    estimate = estimate_regret(plain, hinted, paired=paired)
+    assert (estimate.win_rate, estimate.regret) == (1.0, 0.0)
+
+
+@given(outcomes, outcomes, st.booleans(), st.floats(-0.5, 0.5))
+def test_a_common_shift_of_all_returns_moves_no_regret(plain, hinted, paired, shift):
+    def moved(outcomes):
+        return [(seed, value + shift) for seed, value in outcomes]
+
+    before = estimate_regret(episodes("without_hint", plain), episodes("with_hint", hinted), paired=paired)
+    after = estimate_regret(
+        episodes("without_hint", moved(plain)), episodes("with_hint", moved(hinted)), paired=paired
+    )
+    if before is None:
+        assert after is None
+        return
+    assert after.regret == pytest.approx(before.regret, abs=1e-9)
+    assert after.standard_error == pytest.approx(before.standard_error, abs=1e-6, nan_ok=True)
+
+
+@given(st.lists(st.sampled_from([-1.0, 0.0, 0.25, 1.0]), min_size=1, max_size=8))
+def test_with_one_episode_on_each_shared_seed_both_estimates_are_the_same_regret(values):
+    plain = episodes("without_hint", list(enumerate(values)))
+    hinted = episodes("with_hint", list(enumerate(reversed(values))))
+    paired, unpaired = (estimate_regret(plain, hinted, paired=paired) for paired in (True, False))
+    assert paired.regret == pytest.approx(unpaired.regret, abs=1e-12)
+    assert paired.regret == pytest.approx(0, abs=1e-12)
 
 
 def test_regret_is_not_floored():
@@ -117,6 +185,12 @@ def test_nothing_is_known_without_a_good_episode_in_each_condition():
     assert estimate_regret([], good) is None
     assert estimate_regret(episodes("without_hint", [(0, 1.0)], failures={0}), good) is None
     assert estimate_regret(episodes("without_hint", [(1, 1.0)]), good) is None
+    unpaired = estimate_regret(episodes("without_hint", [(1, 1.0)]), good, paired=False)
+    assert unpaired.regret == 0
+    assert math.isnan(unpaired.standard_error)
+    assert estimate_regret([], good, paired=False) is None
+    assert estimate_regret(episodes("without_hint", [(0, 1.0)]), [], paired=False) is None
+    assert estimate_regret(episodes("without_hint", [(0, 1.0)], failures={0}), good, paired=False) is None
 
 
 def test_trajectories_in_the_wrong_place_are_refused():

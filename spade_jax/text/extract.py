@@ -31,11 +31,12 @@ class ExtractionError(SpadeError):
         self.kind = kind
 
 
-def extract_design(reply: str) -> tuple[str, str]:
+def extract_design(reply: str, *, needs_hint: bool = True) -> tuple[str, str]:
     """The program and the hint in a designer's reply.
 
     The program is all that stands between the first line "```python" and the next line "```",
-    character by character. The hint is the rest of the first line after it that starts with "Hint:".
+    character by character. The hint is the rest of the first line after it that starts with "Hint:", or ""
+    where a reply needs none.
 
     Returns:
       code, which ends with a line break, and the hint, stripped.
@@ -43,7 +44,7 @@ def extract_design(reply: str) -> tuple[str, str]:
     Raises:
       ExtractionError: naming what the reply lacks.
     """
-    answer = _after_thinking(reply)
+    answer = after_thinking(reply)
     opened = _FENCE_OPEN.search(answer)
     if opened is None:
         raise ExtractionError("no_code", "no line ```python; a design starts with one")
@@ -53,6 +54,8 @@ def extract_design(reply: str) -> tuple[str, str]:
     code = answer[opened.end() : closed.start()]
     if not code.strip():
         raise ExtractionError("empty_code", "nothing between the lines ```python and ```")
+    if not needs_hint:
+        return code, ""
     found = _HINT.search(answer, closed.end())
     hint = found[1].strip() if found else ""
     if not hint:
@@ -67,7 +70,7 @@ def extract_boxed(reply: str) -> str | None:
 
     The last one is the one that opens last, so of nested boxes the innermost counts.
     """
-    answer = _after_thinking(reply)
+    answer = after_thinking(reply)
     # For each open brace: where the content of its box starts, or None for a plain brace.
     open_braces: list[int | None] = []
     best: tuple[int, int] | None = None
@@ -85,11 +88,11 @@ def action_for_environment(reply: str) -> str:
     r"""What `step` is given: `\boxed{X}` for the last box, or the whole answer if it has none."""
     boxed = extract_boxed(reply)
     if boxed is None:
-        return _after_thinking(reply).strip()
+        return after_thinking(reply).strip()
     return f"\\boxed{{{boxed.strip()}}}"
 
 
-def _after_thinking(reply: str) -> str:
+def after_thinking(reply: str) -> str:
     """The answer: what follows the last `</think>`; nothing where thinking was never closed."""
     answer = reply.rpartition("</think>")[2]
     return "" if answer.lstrip().startswith("<think>") else answer

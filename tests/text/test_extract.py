@@ -116,6 +116,13 @@ def test_an_action_is_a_box_or_the_whole_answer(text: str, action: str):
     assert action_for_environment(text) == action
 
 
+def test_a_hint_that_is_asked_for_elsewhere_is_not_read():
+    assert extract_design(f"```python\n{CODE}```\n", needs_hint=False) == (CODE, "")
+    assert extract_design(reply(hint="x" * (MAX_HINT_CHARACTERS + 1)), needs_hint=False) == (CODE, "")
+    with pytest.raises(ExtractionError, match="no_code"):
+        extract_design("Hint: go up", needs_hint=False)
+
+
 BALANCED = st.recursive(
     st.text(alphabet="ab \n", max_size=3),
     lambda inner: st.lists(inner | inner.map("{{{}}}".format), max_size=3).map("".join),

@@ -2,7 +2,7 @@
 
 Runs in a process forked by the fork server (zygote.py): standard library, numpy and msgspec only.
 `lock_down` comes before any byte of the source is read. `serve` then loads the source and calls
-reset and step as asked, one frame in, one frame out.
+its methods as asked, one frame in, one frame out.
 
 Nothing here is trusted by the host: this code shares its interpreter with the environment, which can
 make it say anything. Its checks only give honest mistakes a good message; the host checks again.
@@ -26,6 +26,7 @@ from seccomp import Filter, forbid_new_privileges, install_filter
 
 CHANNEL = 3
 _MAX_DETAIL = 500
+_MAX_CRITERIA = 64
 _MODULE_NAME = "environment"
 _CPU_SECONDS = 3600
 
@@ -162,6 +163,10 @@ def serve(module: types.ModuleType, lock_error: str) -> NoReturn:
                 case "reset":
                     reply = _reset(environment, request["seed"], request["max_bytes"])
                     reply["tools"] = _tools(environment, request["max_tools_bytes"])
+                case "solution":
+                    reply = _solution(environment, request["max_bytes"])
+                case "criteria":
+                    reply = _criteria(environment)
                 case "load":
                     environment, reply = _load(request["code"], request["turn_budget"], module)
                 case "hello":
@@ -285,6 +290,38 @@ def _call(environment: Any, call: str, max_bytes: int) -> dict[str, Any]:
     if type(code) is not int:
         raise InvalidOutput(f"returncode is {_shape(code)}; want int")
     return {"observation": _text(result["output"], max_bytes), "succeeded": code == 0}
+
+
+def _solution(environment: Any, max_bytes: int) -> dict[str, Any]:
+    """The environment's own solution, where it has a method for it and that has something to say."""
+    method = getattr(environment, "solution", None)
+    try:
+        text = method() if callable(method) else None
+    except NotImplementedError:  # what the tool-use class does that defines none
+        text = None
+    if text is None:
+        return {}
+    if not isinstance(text, str):
+        raise InvalidOutput(f"solution returned {_shape(text)}; want str")
+    return {"observation": _text(text, max_bytes), "succeeded": True}
+
+
+def _criteria(environment: Any) -> dict[str, Any]:
+    """Which criteria of a tool-use task hold in its present state; none for a game."""
+    criteria = getattr(environment, "_message_criteria", [])
+    if not isinstance(criteria, list | tuple):
+        raise InvalidOutput(f"_message_criteria is {_shape(criteria)}; want a list of functions")
+    if len(criteria) > _MAX_CRITERIA:
+        raise InvalidOutput(f"there are {len(criteria)} criteria; at most {_MAX_CRITERIA} are allowed")
+    return {"criteria": [_holds(criterion, environment._state) for criterion in criteria]}
+
+
+def _holds(criterion: Any, state: Any) -> bool | str:
+    """Whether it does, or the text of its error."""
+    try:
+        return bool(criterion(state))
+    except Exception as error:
+        return _describe(error)
 
 
 def _plain(value: Any) -> Any:

@@ -145,6 +145,28 @@ class SandboxedEnvironment:
         )
         return self._checked(protocol.check_call, reply, limits)
 
+    async def solution(self) -> str | None:
+        """What the environment says solves its episode from here on; None where it does not say.
+
+        Raises:
+          EnvironmentFailure: it has a solution and failed to give it, and is dead.
+          HostFault: the sandbox failed, or the environment was closed.
+        """
+        limits = self._limits
+        reply = await self._ask("solution", limits.step_timeout, max_bytes=limits.max_observation_bytes)
+        return self._checked(protocol.check_solution, reply, limits)
+
+    async def check_criteria(self) -> list[bool | str]:
+        """For each criterion of a multi-step task, in order, whether it holds now, or its error's text.
+
+        Empty for an environment without criteria. A criterion that raises is no failure.
+
+        Raises:
+          EnvironmentFailure: the environment failed and is dead.
+          HostFault: the sandbox failed, or the environment was closed.
+        """
+        return self._checked(protocol.check_criteria, await self._ask("criteria", self._limits.step_timeout))
+
     async def __aenter__(self) -> Self:
         return self
 

@@ -18,6 +18,7 @@ from spade_jax.types import FAILURE_KINDS
 MAX_DETAIL = 500
 MAX_INFO_ENTRIES = 64
 MAX_SCHEMA_DEPTH = 32
+MAX_CRITERIA = 64
 _Message = TypeVar("_Message")
 _TOOL_NAME = re.compile(r"[\w.-]{1,64}", re.ASCII)
 
@@ -88,6 +89,7 @@ class Reply(msgspec.Struct):
     info: dict[str, float] = {}
     tools: msgspec.Raw = msgspec.Raw(b"[]")
     succeeded: bool = False
+    criteria: tuple[bool | str, ...] = ()
 
 
 class FrameBuffer:
@@ -215,6 +217,21 @@ def check_call(reply: Reply, limits: SandboxLimits) -> ToolResult:
     """Raises EnvironmentFailure where the output of a tool leaves the contract."""
     _check_text(reply.observation, limits)
     return ToolResult(output=reply.observation, succeeded=reply.succeeded)
+
+
+def check_solution(reply: Reply, limits: SandboxLimits) -> str | None:
+    """Raises EnvironmentFailure where the text of a solution leaves the contract."""
+    _check_text(reply.observation, limits)
+    return reply.observation if reply.succeeded else None
+
+
+def check_criteria(reply: Reply) -> list[bool | str]:
+    """Raises EnvironmentFailure where an environment has more criteria than any task needs."""
+    if len(reply.criteria) > MAX_CRITERIA:
+        raise EnvironmentFailure(
+            "invalid_output", f"there are {len(reply.criteria)} criteria; at most {MAX_CRITERIA} are allowed"
+        )
+    return [found if isinstance(found, bool) else found[:MAX_DETAIL] for found in reply.criteria]
 
 
 def check_max_turns(reply: Reply) -> int | None:

@@ -86,8 +86,10 @@ class ToolUseBaseEnv:
         )
         if self.turn_count < self.max_turns:
             return observation, reward, False, False, {}
-        observation += f"\n\nThat was the last turn. A solution:\n{self.solution()}"
-        return observation, 0.0, False, True, {}
+        # Some sources store its text under the method's name.
+        solution: Any = self.solution
+        text = solution() if callable(solution) else solution
+        return f"{observation}\n\nThat was the last turn. A solution:\n{text}", 0.0, False, True, {}
 
     def close(self) -> None:
         """Nothing to give back."""
@@ -100,10 +102,9 @@ class ToolUseBaseEnv:
             call = json.loads(text)
         except ValueError as error:
             return f"The tool call is no JSON: {error}", -0.1
-        if not isinstance(call, dict):
-            return 'A tool call is an object with "name" and "arguments".', -0.1
-        arguments = call.get("arguments")
-        result = self.execute_tool(call.get("name", ""), arguments if isinstance(arguments, dict) else {})
+        if not isinstance(call, dict) or not isinstance(call.get("arguments") or {}, dict):
+            return 'A tool call is an object with "name" and an object "arguments".', -0.1
+        result = self.execute_tool(call.get("name", ""), call.get("arguments") or {})
         return result["output"], 0.0
 
     def _check_answer(self, answer: str) -> bool:

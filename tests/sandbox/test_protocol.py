@@ -85,6 +85,17 @@ def test_tools_are_checked_or_refused(body):
     assert all(type(tool.parameters) is dict for tool in listed)
 
 
+@given(bodies)
+def test_what_is_said_of_a_task_is_checked_or_refused(body):
+    limits = SandboxLimits(max_observation_bytes=20)
+    solution = checked_or_refused(lambda: protocol.check_solution(protocol.decode_reply(body, STEP), limits))
+    assert solution is None or len(solution.encode()) <= 20
+    criteria = checked_or_refused(lambda: protocol.check_criteria(protocol.decode_reply(body, STEP)))
+    for found in criteria or ():
+        assert type(found) in (bool, str)
+        assert found in (True, False) or len(found) <= protocol.MAX_DETAIL
+
+
 @pytest.mark.parametrize(
     "body",
     [

@@ -1,13 +1,15 @@
-"""Each rung of the ladder rejects what it is there for, and nothing climbs past the rung that failed."""
+"""The six rungs of tiny runs: each rejects what it is there for, and nothing climbs past it."""
 
 import pytest
 
+from spade_jax.config import ValidationConfig
 from spade_jax.environments.fingerprint import fingerprint
 from spade_jax.environments.validation import validate
 from spade_jax.roles.designer import design_reply
 from tests.scripted import FaultySandbox, game, running_sandbox
 
 RUNGS = ("extract", "parse", "held_out", "load", "play", "replay")
+CONFIG = ValidationConfig(rungs=RUNGS, num_seeds=2)
 HELD_OUT = frozenset([fingerprint(game("Kept"))])
 CODE = game("One", turns=2)
 
@@ -22,7 +24,17 @@ def sandbox():
 @pytest.fixture
 def report(sandbox):
     def report_on(reply, *, pool=sandbox.pool):
-        return sandbox.run(validate("e1", reply, sandbox=pool, held_out=HELD_OUT))
+        return sandbox.run(
+            validate(
+                "e1",
+                reply,
+                sandbox=pool,
+                config=CONFIG,
+                held_out=HELD_OUT,
+                setting="games",
+                max_turns=10,
+            )
+        )
 
     return report_on
 

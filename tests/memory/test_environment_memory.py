@@ -7,27 +7,23 @@ from hypothesis import strategies as st
 
 from spade_jax.config import MemoryConfig
 from spade_jax.memory.environment_memory import EnvironmentMemory, compact
-from spade_jax.memory.novelty import normalise_code
-from spade_jax.types import EnvironmentSource, MemoryRecord
+from spade_jax.types import RegretEstimate
+from tests.memory.records import memories, record, records
 
 CONFIG = MemoryConfig()
 
 
-def record(number, *, skill="Optimization", win_rate=0.5, regret=0.0, cycle=0, code=None):
-    code = f"class WalkEnv:\n    size = {number}\n" if code is None else code
-    source = EnvironmentSource(environment_id=f"e{number}", skill=skill, code=code, hint="walk")
-    return MemoryRecord(source=source, win_rate=win_rate, regret=regret, cycle=cycle)
-
-
-records = st.builds(
-    record,
-    st.integers(0, 20),
-    skill=st.sampled_from(["Optimization", "Logical Deduction"]),
-    win_rate=st.floats(0, 1),
-    regret=st.floats(-1, 1),
-    cycle=st.integers(0, 9),
-)
-memories = st.builds(lambda items: EnvironmentMemory((), 40).insert(items), st.lists(records, max_size=30))
+def outcome(win_rate, regret):
+    return RegretEstimate(
+        environment_id="",
+        return_without_hint=win_rate,
+        return_with_hint=win_rate + regret,
+        win_rate=win_rate,
+        win_rate_with_hint=win_rate + regret,
+        regret=regret,
+        standard_error=0.1,
+        num_pairs=8,
+    )
 
 
 def test_the_oldest_records_go_first():
@@ -93,26 +89,88 @@ def test_the_negative_is_too_hard_or_too_easy(memory, seed):
     assert shown in failures if failures else shown is None
 
 
+def test_draws_of_a_seed_stay_as_they_were():
+    memory = EnvironmentMemory((), 100).insert(
+        [record(i, win_rate=i % 11 / 10, regret=i * 7 % 30 / 30) for i in range(60)]
+    )
+    rng = random.Random(3)
+    shown = memory.positives("Optimization", 3, rng, CONFIG)
+    assert [item.source.environment_id for item in shown] == ["e4", "e51", "e29"]
+    assert memory.negative("Optimization", rng, CONFIG).source.environment_id == "e32"
+
+
+@pytest.mark.parametrize(
+    ("win_rate", "change"),
+    [(0.7, "harder"), (0.6, "different"), (0.5, "different"), (0.4, "different"), (0.3, "easier")],
+)
+def test_the_change_moves_the_win_rate_to_the_middle(win_rate, change):
+    shown = record(0, win_rate=win_rate)
+    memory = EnvironmentMemory((), 9).insert([shown, record(1, skill="Logical Deduction")])
+    assert memory.parent("Optimization", random.Random(0), CONFIG) == (shown, change)
+
+
+def test_no_parent_outside_the_band():
+    memory = EnvironmentMemory((), 9).insert([record(0, win_rate=0.9), record(1, win_rate=0.1)])
+    assert memory.parent("Optimization", random.Random(0), CONFIG) is None
+
+
+def test_parents_come_from_the_records_with_the_highest_regret():
+    memory = EnvironmentMemory((), 100).insert([record(i, regret=i / 100) for i in range(60)])
+    drawn = {memory.parent("Optimization", random.Random(seed), CONFIG)[0].regret for seed in range(200)}
+    assert drawn == {i / 100 for i in range(50, 60)}
+
+
+def test_a_played_record_takes_its_new_numbers_in_its_old_place():
+    memory = EnvironmentMemory((), 9).insert([record(0), record(1, last_played=2), record(2)])
+    after = memory.played({"e1": outcome(0.75, 0.125), "gone": outcome(0.5, 0)}, cycle=7, config=CONFIG)
+    assert after.records == (
+        record(0),
+        record(1, win_rate=0.75, regret=0.125, last_played=7),
+        record(2),
+    )
+    assert memory.records[1].last_played == 2
+
+
+def test_without_rescoring_a_played_record_is_only_fresh_again():
+    memory = EnvironmentMemory((), 9).insert([record(0)])
+    after = memory.played({"e0": outcome(0.75, 0.125)}, cycle=7, config=MemoryConfig(rescore=False))
+    assert after.records == (record(0, last_played=7),)
+
+
+def test_a_play_that_told_nothing_leaves_the_numbers():
+    config = MemoryConfig(retire_below=0.6)
+    after = EnvironmentMemory((), 9).insert([record(0)]).played({"e0": None}, cycle=7, config=config)
+    assert after.records == (record(0, last_played=7),)
+
+
+@pytest.mark.parametrize("rescore", [True, False])
+def test_a_played_record_that_is_mastered_or_hopeless_is_forgotten(rescore):
+    config = MemoryConfig(retire_below=0.05, retire_above=0.95, rescore=rescore)
+    memory = EnvironmentMemory((), 9).insert([record(i) for i in range(4)] + [record(9, win_rate=1.0)])
+    outcomes = {f"e{i}": outcome(win_rate, 0) for i, win_rate in enumerate([0.04, 0.05, 0.95, 0.96])}
+    after = memory.played(outcomes, cycle=1, config=config)
+    # e9 was not played, so that nobody knows whether it is still as easy.
+    assert [item.source.environment_id for item in after.records] == ["e1", "e2", "e9"]
+
+
+@given(memories, st.integers(0, 40), st.integers(0, 5))
+def test_replayed_are_distinct_records(memory, num, seed):
+    drawn = memory.replay(num, cycle=9, rng=random.Random(seed), config=CONFIG)
+    assert len(drawn) == min(num, len(memory.records))
+    assert len({item.source.environment_id for item in drawn}) == len(drawn)
+    assert all(item in memory.records for item in drawn)
+    assert drawn == memory.replay(num, cycle=9, rng=random.Random(seed), config=CONFIG)
+
+
 @given(memories)
 def test_json_there_and_back(memory):
     assert EnvironmentMemory.from_json(json.loads(json.dumps(memory.to_json()))) == memory
 
 
-@pytest.mark.parametrize(
-    ("one", "other", "same"),
-    [
-        ("x = 1", "x=1  # one\n\n", True),
-        ("print('a')", 'print("a")', True),
-        ("x = 1", "x = 2", False),
-        ("print('a')", "print('b')", False),
-        ("if x:\n  y()", "if x:\n    y()", True),
-        ("not python (", "not python (   \n", True),
-        ("not python (", "not python [", False),
-        ("\0", "\0\n", True),
-    ],
-)
-def test_programs_are_equal_up_to_layout(one, other, same):
-    assert (normalise_code(one) == normalise_code(other)) is same
+def test_json_without_the_cycle_of_the_last_play_is_read():
+    values = EnvironmentMemory((), 9).insert([record(0, last_played=4)]).to_json()
+    assert values["records"][0].pop("last_played") == 4
+    assert EnvironmentMemory.from_json(values).records == (record(0, last_played=0),)
 
 
 def test_compact_line():

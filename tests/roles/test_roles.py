@@ -8,7 +8,14 @@ from spade_jax.config import with_overrides
 from spade_jax.errors import ContextOverflow
 from spade_jax.memory.environment_memory import compact
 from spade_jax.roles.agent import action_reply, first_message, next_message
-from spade_jax.roles.designer import design_reply, designer_messages, designer_prompt, read_design
+from spade_jax.roles.designer import (
+    design_reply,
+    designer_messages,
+    fitting_messages,
+    read_design,
+    repair_message,
+)
+from spade_jax.text.chat import NativeChat
 from spade_jax.text.extract import ExtractionError, action_for_environment
 from spade_jax.types import DesignContext, Document, EnvironmentSource, MemoryRecord
 from tests.scripted import small_tokenizer
@@ -35,7 +42,9 @@ def context(**fields) -> DesignContext:
 
 def test_the_designer_is_told_skill_document_and_memory_a_line_each():
     good, bad = record("Good", win_rate=0.5), record("Bad", win_rate=1.0)
-    (message,) = designer_messages(context(positives=(good,), negative=bad), excerpt_words=5)
+    (message,) = designer_messages(
+        context(positives=(good,), negative=bad), config=get_config(), excerpt_words=5
+    )
     assert message.role == "user"
     assert message.content.splitlines() == [
         "Skill: Spatial Reasoning",
@@ -47,13 +56,27 @@ def test_the_designer_is_told_skill_document_and_memory_a_line_each():
 
 
 def test_without_document_and_memory_only_the_skill_is_left():
-    (message,) = designer_messages(context(document=None), excerpt_words=5)
+    (message,) = designer_messages(context(document=None), config=get_config(), excerpt_words=5)
     assert message.content.splitlines() == ["Skill: Spatial Reasoning", "Design an environment."]
+
+
+def test_difficulty_and_change_have_a_line_where_they_are_asked_for():
+    good, parent = record("Good", win_rate=0.5), record("Parent", win_rate=0.5)
+    asked = context(difficulty="hard", positives=(good,), parent=parent, change="easier")
+    (message,) = designer_messages(asked, config=get_config(), excerpt_words=2)
+    assert message.content.splitlines() == [
+        "Skill: Spatial Reasoning",
+        "Difficulty: hard",
+        "Document: The fox",
+        f"Good: {compact(good)}",
+        f"Make easier: {compact(parent)}",
+        "Design an environment.",
+    ]
 
 
 def test_a_document_longer_than_a_prompt_stays_outside_it():
     document = Document(document_id="long", text=" ".join(f"word{number}" for number in range(100_000)))
-    (message,) = designer_messages(context(document=document), excerpt_words=24)
+    (message,) = designer_messages(context(document=document), config=get_config(), excerpt_words=24)
     assert message.content.split("\n")[1] == "Document: " + " ".join(f"word{number}" for number in range(24))
 
 
@@ -67,7 +90,8 @@ def drums(tokenizer, *overrides):
     roomy = ["sampling.max_context=1024", "update.row_length=1024"]
     config = with_overrides(get_config(), [*roomy, *overrides])
     document = Document(document_id="drums", text="drum " * 1000)
-    return config, designer_prompt(context(document=document), tokenizer, config)
+    chat = NativeChat(tokenizer)
+    return config, chat.prompt(fitting_messages(context(document=document), chat, config))
 
 
 def test_a_document_gives_way_to_the_reply(tokenizer):
@@ -108,6 +132,17 @@ def test_a_design_without_grounding_has_no_document():
     assert source.document_id == ""
 
 
+def test_a_design_whose_hint_is_asked_for_separately_brings_none():
+    assert read_design(context(), "```python\nx = 1\n```\n", needs_hint=False).hint == ""
+    assert read_design(context(), design_reply("x = 1\n", "go"), needs_hint=False).hint == ""
+
+
+def test_a_rejected_design_is_asked_for_again_with_the_reason():
+    message = repair_message("load: NameError: name 'rnd' is not defined (line 7)")
+    assert message.role == "user"
+    assert "load: NameError: name 'rnd' is not defined (line 7)" in message.content.splitlines()
+
+
 @pytest.mark.parametrize("cut", [3, 14, 20, 25])
 def test_a_reply_that_was_cut_off_is_not_completed(cut):
     reply = design_reply("x = 1\n", "go")
@@ -122,6 +157,25 @@ def test_the_conditions_differ_in_the_hint_line_alone():
     assert hinted.content == plain.content + "\n\nHINT: say what it says"
     assert "HINT" not in plain.content
     assert plain.content.endswith("say 3")
+
+
+@pytest.mark.parametrize("prompt", ["compact", "full"])
+@pytest.mark.parametrize("setting", ["games", "tool_use"])
+def test_in_every_wording_the_hint_line_is_the_only_difference(prompt, setting):
+    plain, hinted = (
+        first_message("say 3", hint=hint, prompt=prompt, setting=setting) for hint in (None, "say it")
+    )
+    assert hinted.content == plain.content + "\n\nHINT: say it"
+    assert plain.content.endswith("say 3")
+
+
+def test_a_game_is_explained_and_tools_are_not():
+    assert first_message("say 3", hint=None).content == "Reply with \\boxed{action}.\nsay 3"
+    full = first_message("say 3", hint=None, prompt="full").content
+    assert "\\boxed{}" in full
+    assert full.endswith("Observation:\nsay 3")
+    for prompt in ("compact", "full"):
+        assert first_message("say 3", hint=None, prompt=prompt, setting="tool_use").content == "say 3"
 
 
 def test_later_observations_are_passed_on_as_they_are():

@@ -19,10 +19,12 @@ from pathlib import Path
 from absl import app, flags
 
 from spade_jax import config as config_module
-from spade_jax.cycle import Machinery, SelfPlayState, draw_contexts, propose
+from spade_jax.cycle import Machinery, draw_contexts
 from spade_jax.environments.fingerprint import fingerprint
 from spade_jax.grounding.excerpt import excerpt, named_in
 from spade_jax.memory.environment_memory import EnvironmentMemory
+from spade_jax.rollout.propose import propose
+from spade_jax.self_play import SelfPlayState
 from spade_jax.train import build, restore
 from spade_jax.training.checkpoint import Checkpointer
 from spade_jax.types import Design
@@ -72,7 +74,8 @@ async def _designs(machinery: Machinery) -> list[Design]:
     cycle = 0
     while len(designs) < _NUM_DESIGNS.value:
         state = SelfPlayState(cycle=cycle, memory=empty, corpus=None)
-        designs += await propose(machinery, draw_contexts(machinery, state), cycle)
+        contexts = draw_contexts(machinery, state, range(machinery.config.designer.environments))
+        designs += await propose(contexts, machinery.studio(empty))
         cycle += 1
     return designs[: _NUM_DESIGNS.value]
 

@@ -1,43 +1,46 @@
 """One self-play cycle, in the order of the paper (arXiv 2608.19197, algorithm 1).
 
     draw contexts -> propose -> validate -> play without and with hint -> estimate regret
-        -> reward the designer, compare the agent's returns -> pack -> update -> remember
+        -> reward the designs that are due, compare the agent's returns -> pack -> update -> remember
+
+Designs are asked for every `designer.interval` cycles and played in all cycles until the next ones;
+their hints are tried in the first. A design is rewarded, and trained on, `designer.delay` cycles after
+it was written, for all plays in between; without a delay at once. The last cycle settles all that are
+still open.
 
 State is two values, a device `TrainState` and a host `SelfPlayState`; a cycle takes both and returns
 both. What is built once for a run travels in `Machinery`.
 """
 
-import asyncio
-import contextlib
 import dataclasses
 import functools
-import random
 import time
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
 
-import numpy as np
 from jax.sharding import Mesh
 
 from spade_jax.config import Config
+from spade_jax.cycle_metrics import design_metrics, play_metrics
 from spade_jax.environments.fingerprint import fingerprint
-from spade_jax.environments.validation import validate
 from spade_jax.grounding.corpus import Corpus
+from spade_jax.memory.difficulty import difficulty_for
+from spade_jax.memory.diversity import diversity
 from spade_jax.memory.environment_memory import EnvironmentMemory
 from spade_jax.model.architecture import Architecture
 from spade_jax.model.transformer import Params
-from spade_jax.rl.advantage import group_advantages
-from spade_jax.rl.designer_reward import designer_advantages, designer_reward
-from spade_jax.rl.packing import pack
+from spade_jax.rl.advantage import group_advantages, updated_baseline
+from spade_jax.rl.designer_reward import balance_factor, designer_advantages, designer_rewards
+from spade_jax.rl.learning_trackers import LearningTrackers
+from spade_jax.rl.packing import PackedBatch, pack
 from spade_jax.rl.regret import estimate_regret
-from spade_jax.roles.designer import designer_prompt, read_design
-from spade_jax.rollout.collect import plan_pairs, play_all
+from spade_jax.rollout.collect import plan_episodes, play_all
 from spade_jax.rollout.episode import EpisodePlan
-from spade_jax.sampling.engine import Engine, Session
-from spade_jax.sampling.methods import SamplingParams
+from spade_jax.rollout.propose import Advisor, Studio, propose
+from spade_jax.sampling.engine import Engine
 from spade_jax.sandbox.pool import SandboxPool
 from spade_jax.seeding import derive_rng, derive_seed
-from spade_jax.text.tokenizer import Tokenizer
+from spade_jax.self_play import OpenDesign, SelfPlayState
+from spade_jax.text.chat import Chat
 from spade_jax.training.state import TrainState
 from spade_jax.training.update import Updater
 from spade_jax.types import (
@@ -45,26 +48,12 @@ from spade_jax.types import (
     DesignContext,
     EnvironmentSource,
     MemoryRecord,
+    PlayHistory,
     RegretEstimate,
-    TokenStream,
+    Role,
     TrainingSequence,
     Trajectory,
 )
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class SelfPlayState:
-    """What a run must remember on the host between cycles.
-
-    Attributes:
-      cycle: the next cycle to run.
-      memory: past environments.
-      corpus: the position in the grounding documents (`Corpus.state`), or None without grounding.
-    """
-
-    cycle: int
-    memory: EnvironmentMemory
-    corpus: dict[str, Any] | None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -73,23 +62,37 @@ class Machinery:
 
     Attributes:
       held_out: environments that no training may see.
-      reference_params: the warm-started policy where the loss has a KL term, else None.
+      endpoint: for hints and judgements that the policy does not make, None where the config has none.
+      reference_params: the policy at the start where the loss has a KL term, else None.
     """
 
     config: Config
     architecture: Architecture
     mesh: Mesh
-    tokenizer: Tokenizer
+    chat: Chat
     engine: Engine
     sandbox: SandboxPool
     updater: Updater
     corpus: Corpus | None
     held_out: list[EnvironmentSource]
+    endpoint: Advisor | None = None
     reference_params: Params | None = None
 
     @functools.cached_property
     def held_out_fingerprints(self) -> frozenset[str]:
         return frozenset(fingerprint(source.code) for source in self.held_out)
+
+    def studio(self, memory: EnvironmentMemory) -> Studio:
+        """What designing needs, with the memory that a design has to differ from."""
+        return Studio(
+            config=self.config,
+            engine=self.engine,
+            sandbox=self.sandbox,
+            chat=self.chat,
+            held_out=self.held_out_fingerprints,
+            remembered=[(record.source.environment_id, record.source.code) for record in memory.records],
+            endpoint=self.endpoint,
+        )
 
     async def play(
         self, plans: Sequence[EpisodePlan], *, advance: Callable[[], None] = lambda: None
@@ -99,7 +102,7 @@ class Machinery:
             plans,
             engine=self.engine,
             sandbox=self.sandbox,
-            tokenizer=self.tokenizer,
+            chat=self.chat,
             config=self.config.agent,
             max_context=self.config.sampling.max_context,
             advance=advance,
@@ -108,13 +111,26 @@ class Machinery:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CycleRecord:
-    """What a cycle leaves behind for people to read."""
+    """What a cycle leaves behind for people to read.
+
+    Attributes:
+      estimates: of the environments whose hints were tried in this cycle.
+      rewards: of the designs that were rewarded in this cycle.
+    """
 
     designs: list[Design]
     trajectories: list[Trajectory]
     estimates: dict[str, RegretEstimate]
     rewards: dict[str, float]
     metrics: dict[str, float]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Plays:
+    """The episodes of one environment in one cycle."""
+
+    without_hint: list[Trajectory]
+    with_hint: list[Trajectory]
 
 
 async def run_cycle(
@@ -132,61 +148,44 @@ async def run_cycle(
     config, cycle = machinery.config, self_play.cycle
     clock = _Clock(advance)
 
-    contexts = draw_contexts(machinery, self_play)
-    designs = await propose(machinery, contexts, cycle)
+    designs: list[Design] = []
+    is_first_play = cycle % config.designer.interval == 0
+    if is_first_play:
+        designs, self_play = await renew(machinery, self_play)
     clock.lap("design")
 
-    sources = [design.source for design in designs if design.source is not None]
-    plans = plan_pairs(sources, episodes=config.agent.episodes, run_seed=config.seed, cycle=cycle)
-    trajectories = await machinery.play(plans)
+    hinted = {source.environment_id for source in self_play.pool} if is_first_play else set()
+    trajectories = await machinery.play(
+        plan_episodes(self_play.pool, hinted=hinted, config=config.agent, run_seed=config.seed, cycle=cycle)
+    )
     clock.lap("play")
 
-    groups: dict[str, tuple[list[Trajectory], list[Trajectory]]] = {
-        source.environment_id: ([], []) for source in sources
-    }
-    for trajectory in trajectories:
-        groups[trajectory.environment_id][trajectory.condition == "with_hint"].append(trajectory)
-    estimates = {
-        environment_id: estimate
-        for environment_id, (without_hint, with_hint) in groups.items()
-        if (estimate := estimate_regret(without_hint, with_hint)) is not None
-    }
-    rewards = reward_designs(designs, estimates, config)
+    plays = group_plays(self_play.pool, trajectories)
+    estimates = estimate_regrets(plays, config) if is_first_play else {}
+    due, still_open = settle(self_play.open_designs, plays, estimates, config, cycle=cycle)
+    rewards, trackers = reward_designs(due, config, self_play.trackers)
 
-    sequences: list[TrainingSequence] = []
-    if config.designer.train:
-        sequences += designer_sequences(designs, rewards)
-    if config.agent.train:
-        sequences += agent_sequences([without_hint for without_hint, _ in groups.values()])
-    batch = pack(
-        sequences,
-        row_length=config.update.row_length,
-        rows_multiple=config.update.rows_per_microbatch,
-        pad_id=machinery.tokenizer.pad_id,
-        role_weights={"designer": config.designer.loss_weight, "agent": config.agent.loss_weight},
+    agent, baselines = agent_sequences(plays, config, self_play.baselines)
+    designer = designer_sequences(due, rewards)
+    batch = assemble(
+        machinery, designer if config.designer.train else [], agent if config.agent.train else []
     )
     train_state, update_metrics = machinery.updater.update(
         train_state, batch, reference_params=machinery.reference_params
     )
     clock.lap("update")
 
-    records = [
-        MemoryRecord(
-            source=source,
-            win_rate=estimates[source.environment_id].win_rate,
-            regret=estimates[source.environment_id].regret,
-            cycle=cycle,
-        )
-        for source in sources
-        if source.environment_id in estimates
-    ]
-    self_play = SelfPlayState(
+    self_play = dataclasses.replace(
+        self_play,
         cycle=cycle + 1,
-        memory=self_play.memory.insert(records),
+        memory=remember(self_play, estimates, config),
         corpus=machinery.corpus.state() if machinery.corpus is not None else None,
+        open_designs=still_open,
+        trackers=trackers,
+        baselines=baselines,
     )
     metrics = {
-        **design_metrics(designs, estimates, rewards),
+        **design_metrics(designs, estimates, rewards, diversity=diversity),
         **play_metrics(trajectories),
         **{f"update/{name}": value for name, value in update_metrics.items()},
         "sandbox/level": float(machinery.sandbox.level.removeprefix("L")),
@@ -211,111 +210,161 @@ async def run_cycle(
     )
 
 
-def draw_contexts(machinery: Machinery, self_play: SelfPlayState) -> list[DesignContext]:
-    """A skill, a document and memory records for each design of the cycle."""
+async def renew(machinery: Machinery, self_play: SelfPlayState) -> tuple[list[Design], SelfPlayState]:
+    """New environments to play: remembered ones that are due again, and new designs for the rest.
+
+    Each reply is a design of its own, also where more than one is asked for until one is valid.
+    """
     config, cycle = machinery.config, self_play.cycle
-    skills = active_skills(config.designer.skills, config.designer.skills_per_cycle, cycle)
-    contexts = []
-    for index in range(config.designer.environments):
-        rng = derive_rng(config.seed, "context", cycle, index)
-        skill = skills[index % len(skills)]
-        contexts.append(
-            DesignContext(
-                environment_id=f"c{cycle:05d}-e{index:03d}",
-                skill=skill,
-                document=next(machinery.corpus) if machinery.corpus is not None else None,
-                **_recall(self_play.memory, skill, rng, config),
-            )
+    memory = self_play.memory
+    replayed = memory.replay(
+        round(config.memory.replay * config.designer.environments),
+        cycle=cycle,
+        rng=derive_rng(config.seed, "replay", cycle),
+        config=config.memory,
+    )
+    studio = machinery.studio(memory)
+    designs: list[Design] = []
+    wanted = list(range(config.designer.environments - len(replayed)))
+    for attempt in range(config.designer.attempts):
+        written = await propose(draw_contexts(machinery, self_play, wanted, attempt=attempt), studio)
+        designs += written
+        wanted = [index for index, design in zip(wanted, written, strict=True) if design.source is None]
+    opened = [
+        OpenDesign(
+            cycle=cycle,
+            stream=design.stream,
+            rejected=bool(design.report.rejected_by),
+            history=PlayHistory(
+                environment_id=design.context.environment_id,
+                skill=design.context.skill,
+                returns=(),
+                estimate=None,
+            ),
         )
+        for design in designs
+        if not design.report.host_fault
+    ]
+    return designs, dataclasses.replace(
+        self_play,
+        pool=(
+            *(record.source for record in replayed),
+            *(design.source for design in designs if design.source is not None),
+        ),
+        replayed=frozenset(record.source.environment_id for record in replayed),
+        open_designs=(*self_play.open_designs, *opened),
+    )
+
+
+def draw_contexts(
+    machinery: Machinery, self_play: SelfPlayState, indices: Sequence[int], *, attempt: int = 0
+) -> list[DesignContext]:
+    """A skill, a document and what the memory has to show, for each design that is asked for."""
+    config, cycle, memory = machinery.config, self_play.cycle, self_play.memory
+    skills = active_skills(
+        config.designer.skills, config.designer.skills_per_cycle, cycle // config.designer.interval
+    )
+    num_mutated = round(config.memory.mutate * config.designer.environments)
+    contexts = []
+    for index in indices:
+        at = (cycle, index, attempt) if attempt else (cycle, index)
+        rng = derive_rng(config.seed, "context", *at)
+        context = DesignContext(
+            environment_id="-".join([f"c{cycle:05d}-e{index:03d}", *([f"a{attempt}"] if attempt else [])]),
+            skill=skills[index % len(skills)],
+            document=next(machinery.corpus) if machinery.corpus is not None else None,
+            seed=derive_seed(config.seed, "designer", *at),
+        )
+        if config.memory.enabled:
+            context = dataclasses.replace(
+                context,
+                positives=memory.positives(context.skill, config.memory.positives, rng, config.memory),
+                negative=memory.negative(context.skill, rng, config.memory),
+            )
+        if index < num_mutated and (drawn := memory.parent(context.skill, rng, config.memory)) is not None:
+            parent, change = drawn
+            context = dataclasses.replace(context, parent=parent, change=change)
+        difficulty = config.designer.difficulty
+        if difficulty == "adaptive":
+            difficulty = difficulty_for(memory, context.skill)
+        contexts.append(dataclasses.replace(context, difficulty=difficulty))
     return contexts
 
 
-def active_skills(skills: Sequence[str], per_cycle: int, cycle: int) -> list[str]:
-    """A window of `per_cycle` skills that moves round by its own length each cycle; all if 0."""
+def active_skills(skills: Sequence[str], per_cycle: int, turn: int) -> list[str]:
+    """A window of `per_cycle` skills that moves round by its own length each turn; all if 0."""
     if per_cycle == 0 or per_cycle >= len(skills):
         return list(skills)
-    return [skills[(cycle * per_cycle + offset) % len(skills)] for offset in range(per_cycle)]
+    return [skills[(turn * per_cycle + offset) % len(skills)] for offset in range(per_cycle)]
 
 
-def _recall(memory: EnvironmentMemory, skill: str, rng: random.Random, config: Config) -> dict[str, Any]:
-    if not config.memory.enabled:
-        return {}
+def group_plays(pool: Sequence[EnvironmentSource], trajectories: Sequence[Trajectory]) -> dict[str, Plays]:
+    """The episodes of each environment in play, by its id."""
+    plays = {source.environment_id: Plays(without_hint=[], with_hint=[]) for source in pool}
+    for trajectory in trajectories:
+        both = plays[trajectory.environment_id]
+        (both.with_hint if trajectory.condition == "with_hint" else both.without_hint).append(trajectory)
+    return plays
+
+
+def estimate_regrets(plays: Mapping[str, Plays], config: Config) -> dict[str, RegretEstimate]:
+    """The regret of each environment of which something is known."""
+    paired = config.agent.paired and config.agent.hint_episodes in (0, config.agent.episodes)
     return {
-        "positives": tuple(memory.positives(skill, config.memory.positives, rng, config.memory)),
-        "negative": memory.negative(skill, rng, config.memory),
+        environment_id: estimate
+        for environment_id, both in plays.items()
+        if (estimate := estimate_regret(both.without_hint, both.with_hint, paired=paired)) is not None
     }
 
 
-async def propose(machinery: Machinery, contexts: Sequence[DesignContext], cycle: int) -> list[Design]:
-    """One sampled reply for each context, validated in the sandbox."""
-    config, tokenizer = machinery.config, machinery.tokenizer
+def settle(
+    open_designs: Sequence[OpenDesign],
+    plays: Mapping[str, Plays],
+    estimates: Mapping[str, RegretEstimate],
+    config: Config,
+    *,
+    cycle: int,
+) -> tuple[list[OpenDesign], tuple[OpenDesign, ...]]:
+    """Adds the cycle's plays, and parts the designs that are due now from those that stay open.
 
-    async def write(index: int, context: DesignContext, session: Session) -> tuple[str, TokenStream]:
-        with session:
-            completion = await session.generate(
-                designer_prompt(context, tokenizer, config),
-                SamplingParams(
-                    max_tokens=config.designer.max_tokens,
-                    temperature=config.designer.temperature,
-                    seed=derive_seed(config.seed, "designer", cycle, index),
-                    stop_ids=(tokenizer.end_id,),
-                ),
-            )
-            stopped = completion.finish_reason == "stop"
-            reply = tokenizer.decode(completion.tokens[:-1] if stopped else completion.tokens)
-            return reply, session.stream(config.designer.temperature)
-
-    with contextlib.ExitStack() as stack:
-        sessions = [stack.enter_context(machinery.engine.session((index,))) for index in range(len(contexts))]
-        replies = await asyncio.gather(*map(write, range(len(contexts)), contexts, sessions))
-
-    reports = await asyncio.gather(
-        *(
-            validate(
-                context.environment_id,
-                reply,
-                sandbox=machinery.sandbox,
-                held_out=machinery.held_out_fingerprints,
-            )
-            for context, (reply, _) in zip(contexts, replies, strict=True)
-        )
-    )
-    return [
-        Design(
-            context=context,
-            reply=reply,
-            stream=stream,
-            source=read_design(context, reply) if report.valid else None,
-            report=report,
-        )
-        for context, (reply, stream), report in zip(contexts, replies, reports, strict=True)
-    ]
+    A design that is due after a delay has had its plays; in the run's last cycle all are due.
+    """
+    due: list[OpenDesign] = []
+    still_open: list[OpenDesign] = []
+    for design in open_designs:
+        is_due = cycle >= design.cycle + config.designer.delay
+        environment_id = design.history.environment_id
+        if environment_id in plays and not (is_due and config.designer.delay):
+            design = design.with_plays(plays[environment_id].without_hint, estimates.get(environment_id))
+        (due if is_due or cycle == config.num_cycles - 1 else still_open).append(design)
+    return due, tuple(still_open)
 
 
 def reward_designs(
-    designs: Sequence[Design], estimates: dict[str, RegretEstimate], config: Config
-) -> dict[str, float]:
+    due: Sequence[OpenDesign], config: Config, trackers: LearningTrackers
+) -> tuple[dict[str, float], LearningTrackers]:
     """A reward for each design of which something is known.
 
-    A rejected design has the configured reward. A valid one whose regret could not be estimated, and
-    one that met a host fault, has none: it is left out, never given a neutral number.
+    A rejected design has the configured reward, or none. A valid one of whose plays nothing is known has
+    none: it is left out, never given a neutral number.
     """
-    rewards = {}
-    for design in designs:
-        environment_id = design.context.environment_id
-        if environment_id in estimates:
-            rewards[environment_id] = designer_reward(estimates[environment_id], config.designer)
-        elif design.report.rejected_by:
-            rewards[environment_id] = config.designer.rejected_reward
-    return rewards
+    histories = [design.history for design in due if not design.rejected]
+    rewards, trackers = designer_rewards(histories, config.reward, trackers)
+    if config.designer.rejected == "reward":
+        rewards |= {
+            design.history.environment_id: config.designer.rejected_reward
+            for design in due
+            if design.rejected
+        }
+    return rewards, trackers
 
 
-def designer_sequences(designs: Sequence[Design], rewards: dict[str, float]) -> list[TrainingSequence]:
+def designer_sequences(due: Sequence[OpenDesign], rewards: Mapping[str, float]) -> list[TrainingSequence]:
     """Rewarded designs with advantages centred within their skill."""
-    rewarded = [design for design in designs if design.context.environment_id in rewards]
+    rewarded = [design for design in due if design.history.environment_id in rewards]
     advantages = designer_advantages(
-        [rewards[design.context.environment_id] for design in rewarded],
-        [design.context.skill for design in rewarded],
+        [rewards[design.history.environment_id] for design in rewarded],
+        [design.history.skill for design in rewarded],
     )
     return [
         TrainingSequence(role="designer", stream=design.stream, advantage=advantage)
@@ -323,76 +372,89 @@ def designer_sequences(designs: Sequence[Design], rewards: dict[str, float]) -> 
     ]
 
 
-def agent_sequences(groups: Sequence[Sequence[Trajectory]]) -> list[TrainingSequence]:
-    """Episodes without hint, compared within their environment; groups that agree teach nothing."""
-    sequences = []
-    for group in groups:
-        good = [trajectory for trajectory in group if not trajectory.failure]
-        advantages = group_advantages([trajectory.episode_return for trajectory in good])
+def agent_sequences(
+    plays: Mapping[str, Plays], config: Config, baselines: Mapping[str, float]
+) -> tuple[list[TrainingSequence], dict[str, float]]:
+    """Episodes without hint, compared within their environment, and the environments' new baselines.
+
+    An episode of several streams has its weight spread over them by their trained tokens, so that it
+    weighs as much as any other and each of its tokens as much as the next.
+    """
+    sequences: list[TrainingSequence] = []
+    new_baselines: dict[str, float] = {}
+    for environment_id, both in plays.items():
+        good = [trajectory for trajectory in both.without_hint if not trajectory.failure]
+        returns = [trajectory.episode_return for trajectory in good]
+        baseline = baselines.get(environment_id, 0.0)
+        advantages = group_advantages(returns, config.agent, baseline=baseline)
+        if config.agent.advantage == "ema":
+            new_baselines[environment_id] = updated_baseline(baseline, returns, config.agent)
         if advantages is None:
             continue
-        sequences += [
-            TrainingSequence(role="agent", stream=trajectory.stream, advantage=float(advantage))
-            for trajectory, advantage in zip(good, advantages, strict=True)
-            if trajectory.stream.loss_mask.any()
+        for trajectory, advantage in zip(good, advantages, strict=True):
+            if trajectory.truncated and config.agent.mask_truncated:
+                continue
+            trained = [int(stream.loss_mask.sum()) for stream in trajectory.streams]
+            sequences += [
+                TrainingSequence(
+                    role="agent", stream=stream, advantage=float(advantage), weight=num / sum(trained)
+                )
+                for stream, num in zip(trajectory.streams, trained, strict=True)
+                if num
+            ]
+    return sequences, new_baselines
+
+
+def assemble(
+    machinery: Machinery, designer: list[TrainingSequence], agent: list[TrainingSequence]
+) -> PackedBatch:
+    """One packed batch of both roles, balanced as the config says."""
+    config = machinery.config
+    role_weights: dict[Role, float] | None = None
+    if config.update.role_balance == "per_role":
+        role_weights = {"designer": config.designer.loss_weight, "agent": config.agent.loss_weight}
+    else:
+        factor = balance_factor(
+            len(designer), len(agent), interval=config.designer.interval, cap=config.update.max_balance
+        )
+        designer = [
+            dataclasses.replace(sequence, advantage=factor * sequence.advantage) for sequence in designer
         ]
-    return sequences
+    return pack(
+        [*designer, *agent],
+        row_length=config.update.row_length,
+        rows_multiple=config.update.rows_per_microbatch,
+        pad_id=machinery.chat.pad_id,
+        role_weights=role_weights,
+    )
 
 
-def design_metrics(
-    designs: Sequence[Design], estimates: dict[str, RegretEstimate], rewards: dict[str, float]
-) -> dict[str, float]:
-    """Counts by rung and means over what is known; a mean over nothing is left out."""
-    valid = [design.source for design in designs if design.source is not None]
-    metrics = {
-        "design/num_designs": float(len(designs)),
-        "design/num_valid": float(len(valid)),
-        "design/valid_rate": len(valid) / len(designs),
-        "design/num_host_faults": float(sum(design.report.host_fault for design in designs)),
-    }
-    for design in designs:
-        if design.report.rejected_by:
-            name = f"design/rejected/{design.report.rejected_by}"
-            metrics[name] = metrics.get(name, 0.0) + 1.0
-    if valid:
-        metrics["design/distinct_rate"] = len({source.code for source in valid}) / len(valid)
-    if rewards:
-        metrics["design/reward"] = float(np.mean(list(rewards.values())))
-    if estimates:
-        metrics["design/regret"] = float(np.mean([item.regret for item in estimates.values()]))
-        spreads = [item.standard_error for item in estimates.values() if item.num_pairs > 1]
-        if spreads:
-            metrics["design/regret_standard_error"] = float(np.mean(spreads))
-        in_band = [0.2 <= item.win_rate <= 0.8 for item in estimates.values()]
-        metrics["design/learnable_rate"] = float(np.mean(in_band))
-    return metrics
-
-
-def play_metrics(trajectories: Sequence[Trajectory]) -> dict[str, float]:
-    """Win rates over good episodes in each condition, and failures by kind."""
-    metrics = {"play/num_episodes": float(len(trajectories)), "play/num_failed": 0.0}
-    for condition, name in (("without_hint", "play/win_rate"), ("with_hint", "play/win_rate_with_hint")):
-        wins = [
-            trajectory.episode_return > 0
-            for trajectory in trajectories
-            if trajectory.condition == condition and not trajectory.failure
+def remember(
+    self_play: SelfPlayState, estimates: Mapping[str, RegretEstimate], config: Config
+) -> EnvironmentMemory:
+    """The memory after a cycle's plays: new environments come in, replayed ones are scored again."""
+    cycle, replayed = self_play.cycle, self_play.replayed
+    outcomes = {environment_id: estimates.get(environment_id) for environment_id in replayed}
+    memory = self_play.memory.played(outcomes, cycle=cycle, config=config.memory)
+    return memory.insert(
+        [
+            MemoryRecord(
+                source=source,
+                win_rate=estimate.win_rate,
+                regret=estimate.regret,
+                cycle=cycle,
+                last_played=cycle,
+            )
+            for source in self_play.pool
+            if (estimate := estimates.get(source.environment_id)) is not None
+            and source.environment_id not in replayed
         ]
-        if wins:
-            metrics[name] = float(np.mean(wins))
-    for trajectory in trajectories:
-        if trajectory.failure:
-            metrics["play/num_failed"] += 1.0
-            name = f"play/failed/{trajectory.failure}"
-            metrics[name] = metrics.get(name, 0.0) + 1.0
-    good = [trajectory for trajectory in trajectories if not trajectory.failure]
-    if good:
-        metrics["play/num_turns"] = float(np.mean([len(trajectory.turns) for trajectory in good]))
-        metrics["play/truncated_rate"] = float(np.mean([trajectory.truncated for trajectory in good]))
-    return metrics
+    )
 
 
 def _num_sampled(designs: Sequence[Design], trajectories: Sequence[Trajectory]) -> int:
-    streams = [design.stream for design in designs] + [trajectory.stream for trajectory in trajectories]
+    streams = [design.stream for design in designs]
+    streams += [stream for trajectory in trajectories for stream in trajectory.streams]
     return sum(int(stream.loss_mask.sum()) for stream in streams)
 
 

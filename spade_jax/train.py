@@ -12,12 +12,11 @@ import functools
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 import jax
 
 from spade_jax.config import Config, to_dict
-from spade_jax.cycle import CycleRecord, Machinery, SelfPlayState, run_cycle
+from spade_jax.cycle import CycleRecord, Machinery, run_cycle
 from spade_jax.environments.sandboxed import start_sandbox
 from spade_jax.evaluation.held_out import held_out_environments
 from spade_jax.evaluation.solve_rate import evaluate
@@ -30,6 +29,8 @@ from spade_jax.model.transformer import Params
 from spade_jax.reporting import Reporter, cycle_line
 from spade_jax.sampling.engine import Engine
 from spade_jax.seeding import derive_seed
+from spade_jax.self_play import SelfPlayState
+from spade_jax.text.chat import NativeChat
 from spade_jax.training.checkpoint import Checkpointer
 from spade_jax.training.mesh import make_mesh
 from spade_jax.training.state import TrainState, abstract_state, state_from_params
@@ -119,10 +120,10 @@ async def _run(config: Config, workdir: Workdir, reporter: Reporter, stop: StopR
                 reporter.say(cycle_line(cycle, metrics))
                 bar.advance()
                 if self_play.cycle % config.checkpoint.every == 0:
-                    checkpointer.save(self_play.cycle, train_state, _to_json(self_play))
+                    checkpointer.save(self_play.cycle, train_state, self_play.to_json())
                     saved = self_play.cycle
         if saved < self_play.cycle:
-            checkpointer.save(self_play.cycle, train_state, _to_json(self_play))
+            checkpointer.save(self_play.cycle, train_state, self_play.to_json())
         checkpointer.wait()
         if self_play.cycle < config.num_cycles:
             reporter.say(
@@ -155,6 +156,12 @@ async def build(
     if config.corpus.path:
         seed = derive_seed(config.seed, "corpus")
         corpus = stack.enter_context(Corpus.open(config.corpus.path, seed=seed))
+    endpoint = None
+    if _asks_endpoint(config):
+        # Here alone, as its package is an extra.
+        from spade_jax.roles.endpoint import Endpoint
+
+        endpoint = await stack.enter_async_context(Endpoint(config.endpoint))
     mesh = make_mesh(config.mesh)
     warmed = await warm_start(config, corpus=corpus, mesh=mesh, sandbox=sandbox, track=track)
     architecture = Architecture.from_config(config.model, warmed.tokenizer.vocab_size)
@@ -167,7 +174,7 @@ async def build(
         config=config,
         architecture=architecture,
         mesh=mesh,
-        tokenizer=warmed.tokenizer,
+        chat=NativeChat(warmed.tokenizer),
         engine=Engine(
             architecture,
             mesh,
@@ -179,10 +186,16 @@ async def build(
         sandbox=sandbox,
         updater=updater,
         corpus=corpus,
-        held_out=held_out_environments(config.evaluation.environments),
+        held_out=held_out_environments(config.evaluation.environments, config.setting),
+        endpoint=endpoint,
         reference_params=warmed.params if updater.uses_reference else None,
     )
     return machinery, warmed.params
+
+
+def _asks_endpoint(config: Config) -> bool:
+    judged = "judge" in config.validation.rungs and config.validation.judge == "endpoint"
+    return judged or config.hint.source == "endpoint"
 
 
 def write_record(workdir: Workdir, record: CycleRecord, cycle: int) -> None:
@@ -210,18 +223,10 @@ def restore(
             memory=EnvironmentMemory(records=(), capacity=machinery.config.memory.capacity),
             corpus=machinery.corpus.state() if machinery.corpus is not None else None,
         )
-    self_play = SelfPlayState(
-        cycle=restored.cycle,
-        memory=EnvironmentMemory.from_json(restored.host_state["memory"]),
-        corpus=restored.host_state["corpus"],
-    )
+    self_play = SelfPlayState.from_json(restored.host_state)
     if machinery.corpus is not None and self_play.corpus is not None:
         machinery.corpus.restore(self_play.corpus)
     return restored.state, self_play
-
-
-def _to_json(self_play: SelfPlayState) -> dict[str, Any]:
-    return {"memory": self_play.memory.to_json(), "corpus": self_play.corpus}
 
 
 def _lap(since: float) -> tuple[float, float]:

@@ -18,7 +18,7 @@ from spade_jax.sampling.methods import SamplingParams
 from spade_jax.sandbox.environment import SandboxedEnvironment
 from spade_jax.sandbox.limits import SandboxLimits
 from spade_jax.sandbox.pool import SandboxPool
-from spade_jax.text.chat import render_reply
+from spade_jax.text.chat import NativeChat, render_reply
 from spade_jax.text.tokenizer import Tokenizer
 from spade_jax.types import EnvironmentSource, TokenStream
 
@@ -125,6 +125,7 @@ class ScriptedEngine:
 
     def __init__(self, tokenizer: Tokenizer, reply: Callable[[tuple[int, ...], str], str]):
         self.tokenizer = tokenizer
+        self.chat = NativeChat(tokenizer)
         self.reply = reply
         self.requests: list[tuple[tuple[int, ...], str, SamplingParams]] = []
         self.open_keys: set[tuple[int, ...]] = set()
@@ -153,6 +154,9 @@ class ScriptedSession:
     @property
     def num_tokens(self) -> int:
         return len(self._tokens)
+
+    def restart(self) -> None:
+        self._tokens, self._sampled = [], []
 
     async def generate(self, new_ids: Sequence[int], params: SamplingParams) -> Completion:
         engine = self._engine

@@ -23,19 +23,22 @@ from spade_jax.config import (
     ModelConfig,
     SamplingConfig,
     UpdateConfig,
+    ValidationConfig,
 )
 from spade_jax.cycle import (
     Machinery,
-    SelfPlayState,
     active_skills,
     draw_contexts,
     run_cycle,
 )
 from spade_jax.grounding.corpus import Corpus
+from spade_jax.memory.diversity import diversity
 from spade_jax.memory.environment_memory import EnvironmentMemory
 from spade_jax.model.architecture import Architecture
 from spade_jax.rl.packing import ROLES
 from spade_jax.roles.designer import design_reply
+from spade_jax.self_play import SelfPlayState
+from spade_jax.text.chat import NativeChat
 from spade_jax.training.mesh import make_mesh
 from spade_jax.training.state import create_state
 from spade_jax.training.update import Updater
@@ -59,6 +62,7 @@ CONFIG = Config(
     designer=DesignerConfig(
         environments=8, skills=("Spatial Reasoning", "Logical Deduction"), max_tokens=600, loss_weight=2.0
     ),
+    validation=ValidationConfig(rungs=("extract", "parse", "held_out", "load", "play", "replay")),
     agent=AgentConfig(episodes=4, max_turns=3, max_tokens=24, loss_weight=0.5),
     update=UpdateConfig(row_length=1024, rows_per_microbatch=2),
 )
@@ -133,7 +137,7 @@ def cycle(sandbox, tokenizer):
             config=config,
             architecture=None,
             mesh=None,
-            tokenizer=tokenizer,
+            chat=NativeChat(tokenizer),
             engine=ScriptedEngine(tokenizer, reply),
             sandbox=pool,
             updater=updater or RecordingUpdater(),
@@ -191,7 +195,10 @@ def test_the_counts_and_means_of_a_cycle(cycle):
     _, _, record, machinery = cycle()
     metrics = {name: value for name, value in record.metrics.items() if not name.startswith("seconds/")}
     assert metrics.pop("sample/tokens_per_second") > 0
-    sampled = [item.stream.loss_mask.sum() for item in (*record.designs, *record.trajectories)]
+    sampled = [
+        stream.loss_mask.sum()
+        for stream in (*(d.stream for d in record.designs), *(t.streams[0] for t in record.trajectories))
+    ]
     assert metrics == pytest.approx(
         {
             "design/num_designs": 8,
@@ -204,7 +211,9 @@ def test_the_counts_and_means_of_a_cycle(cycle):
             "design/rejected/load": 1,
             "design/rejected/play": 1,
             "design/rejected/replay": 1,
+            "design/num_repaired": 0,
             "design/distinct_rate": 1,
+            "design/diversity": diversity([game("One"), game("Two", turns=2)]),
             "design/reward": (0.64 + 0.44 - 6 * 0.5) / 8,
             "design/regret": (1 - 1) / 2,
             # One: differences 0, 2, 2, 0; Two: 0 and -2.
@@ -218,6 +227,7 @@ def test_the_counts_and_means_of_a_cycle(cycle):
             # One ends in its first turn; Two takes two turns to win and one to lose.
             "play/num_turns": (8 * 1 + 2 + 1 + 2 + 2 + 2 + 1) / 14,
             "play/truncated_rate": 0,
+            "play/malformed_rate": 0,
             "update/loss": 0.125,
             "sandbox/level": int(machinery.sandbox.level[1:]),
             "memory/num_records": 2,
@@ -289,10 +299,10 @@ def test_the_batch_holds_both_roles_with_their_advantages(cycle):
     assert len(of_role(sequences, "agent")) == 7
     for trajectory, advantage in zip(plain, expected, strict=True):
         if advantage is None:  # the crashed one teaches nothing
-            assert tuple(trajectory.stream.tokens) not in found
+            assert tuple(trajectory.streams[0].tokens) not in found
             continue
-        mask, packed = found[tuple(trajectory.stream.tokens)]
-        assert mask == tuple(trajectory.stream.loss_mask)
+        mask, packed = found[tuple(trajectory.streams[0].tokens)]
+        assert mask == tuple(trajectory.streams[0].loss_mask)
         assert packed == pytest.approx(advantage)
 
 
@@ -329,7 +339,7 @@ def test_masks_are_true_exactly_on_what_was_sampled(cycle, tokenizer):
         replies = [turn.reply for turn in trajectory.turns]
         if trajectory.failure:
             replies.append("\\boxed{crash}")
-        assert sampled(trajectory.stream) == "".join(f"{reply}<|end|>" for reply in replies)
+        assert sampled(trajectory.streams[0]) == "".join(f"{reply}<|end|>" for reply in replies)
 
 
 def test_both_conditions_play_the_same_instances_and_one_of_them_sees_the_hint(cycle, tokenizer):
@@ -342,8 +352,8 @@ def test_both_conditions_play_the_same_instances_and_one_of_them_sees_the_hint(c
         for one, other in zip(plain, hinted, strict=True):
             assert one.turns[0].observation == other.turns[0].observation
             assert (one.condition, other.condition) == ("without_hint", "with_hint")
-            assert "HINT" not in tokenizer.decode(one.stream.tokens)
-            assert tokenizer.decode(other.stream.tokens).count(hint) == 1
+            assert "HINT" not in tokenizer.decode(one.streams[0].tokens)
+            assert tokenizer.decode(other.streams[0].tokens).count(hint) == 1
 
 
 def test_the_memory_keeps_what_was_played(cycle):
@@ -492,8 +502,8 @@ def test_each_design_has_a_document_of_its_own_and_the_state_says_where_to_go_on
 
 def test_contexts_follow_from_seed_and_cycle_alone(cycle):
     _, self_play, _, machinery = cycle()
-    assert draw_contexts(machinery, self_play) == draw_contexts(machinery, self_play)
-    ids = [context.environment_id for context in draw_contexts(machinery, self_play)]
+    assert draw_contexts(machinery, self_play, range(8)) == draw_contexts(machinery, self_play, range(8))
+    ids = [context.environment_id for context in draw_contexts(machinery, self_play, range(8))]
     assert ids == [f"c00001-e{index:03d}" for index in range(8)]
 
 

@@ -87,7 +87,7 @@ def episode(condition, seed, observation="you 0,0\n```\n# not a heading"):
         instance_seed=seed,
         turns=(Turn(observation=observation, reply="\\boxed{up}", reward=0.5),),
         last_observation="done \ud83d",
-        stream=_STREAM,
+        streams=(_STREAM,),
         episode_return=1.0,
         terminated=True,
         truncated=False,

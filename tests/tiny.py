@@ -17,6 +17,7 @@ from spade_jax.config import (
     SandboxConfig,
     TokenizerConfig,
     UpdateConfig,
+    ValidationConfig,
     WarmStartConfig,
 )
 
@@ -33,6 +34,9 @@ def get_config() -> Config:
         sandbox=SandboxConfig(num_zygotes=1, load_timeout=60.0, step_timeout=60.0),
         sampling=SamplingConfig(num_slots=32, max_context=192, decode_steps=8),
         designer=DesignerConfig(environments=6, skills_per_cycle=2, temperature=0.5, max_tokens=64),
+        validation=ValidationConfig(
+            rungs=("extract", "parse", "held_out", "load", "play", "replay"), num_seeds=2
+        ),
         agent=AgentConfig(episodes=4, max_turns=4, max_tokens=8),
         update=UpdateConfig(row_length=192, rows_per_microbatch=8, learning_rate=2e-4),
         warm_start=WarmStartConfig(

@@ -10,18 +10,18 @@ from collections.abc import Sequence
 
 from spade_jax.rollout.episode import EpisodePlan
 from spade_jax.seeding import derive_rng, derive_seed
-from spade_jax.types import EnvironmentSource
+from spade_jax.types import EnvironmentSource, Setting
 from spade_jax.warm_start.designs import make_source
-from spade_jax.warm_start.families import FAMILIES, HELD_OUT_FAMILIES
 from spade_jax.warm_start.grounds import Grounds
+from spade_jax.warm_start.syllabus import syllabus_of
 
 HELD_OUT_SEED = 20260819
 EXCERPT_WORDS = 24
 
 
-def held_out_environments(num: int) -> list[EnvironmentSource]:
+def held_out_environments(num: int, setting: Setting = "games") -> list[EnvironmentSource]:
     """`num` environments: the families in turn, so that each has as many as any other (up to one)."""
-    families = [*FAMILIES.values(), *HELD_OUT_FAMILIES.values()]
+    families = syllabus_of(setting).families
     grounds = Grounds.builtin(HELD_OUT_SEED, excerpt_words=EXCERPT_WORDS)
     sources = []
     for index in range(num):

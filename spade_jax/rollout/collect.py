@@ -2,32 +2,50 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 
 from spade_jax.config import AgentConfig
 from spade_jax.rollout.episode import EpisodePlan, play_episode
 from spade_jax.sampling.engine import Engine, Session
 from spade_jax.sandbox.pool import SandboxPool
 from spade_jax.seeding import derive_seed
-from spade_jax.text.tokenizer import Tokenizer
-from spade_jax.types import EnvironmentSource, Trajectory
+from spade_jax.text.chat import Chat
+from spade_jax.types import Condition, EnvironmentSource, Trajectory
 
 
-def plan_pairs(
-    sources: Sequence[EnvironmentSource], *, episodes: int, run_seed: int, cycle: int
+def plan_episodes(
+    sources: Sequence[EnvironmentSource],
+    *,
+    hinted: Container[str],
+    config: AgentConfig,
+    run_seed: int,
+    cycle: int,
 ) -> list[EpisodePlan]:
-    """Both conditions of every environment on the same instance seeds, `episodes` times each."""
-    return [
-        EpisodePlan(
+    """A cycle's plays of each environment, in both conditions where its hint is to be tried.
+
+    Both conditions play the same instance seeds, the same number of times, unless the config says
+    otherwise. An environment without a hint is played without one alone.
+
+    Args:
+      hinted: ids of the environments whose hints are tried in this cycle.
+    """
+
+    def plan(source: EnvironmentSource, index: int, condition: Condition, play: int) -> EpisodePlan:
+        purpose = "instance" if config.paired or condition == "without_hint" else "instance_with_hint"
+        return EpisodePlan(
             source=source,
             condition=condition,
-            instance_seed=derive_seed(run_seed, "instance", cycle, index, play),
+            instance_seed=derive_seed(run_seed, purpose, cycle, index, play),
             sampling_seed=derive_seed(run_seed, condition, cycle, index, play),
         )
-        for index, source in enumerate(sources)
-        for condition in ("without_hint", "with_hint")
-        for play in range(episodes)
-    ]
+
+    plans = []
+    for index, source in enumerate(sources):
+        plans += [plan(source, index, "without_hint", play) for play in range(config.episodes)]
+        if source.hint and source.environment_id in hinted:
+            num_hinted = config.hint_episodes or config.episodes
+            plans += [plan(source, index, "with_hint", play) for play in range(num_hinted)]
+    return plans
 
 
 async def play_all(
@@ -35,7 +53,7 @@ async def play_all(
     *,
     engine: Engine,
     sandbox: SandboxPool,
-    tokenizer: Tokenizer,
+    chat: Chat,
     config: AgentConfig,
     max_context: int,
     advance: Callable[[], None],
@@ -52,7 +70,7 @@ async def play_all(
                 plan,
                 session,
                 sandbox=sandbox,
-                tokenizer=tokenizer,
+                chat=chat,
                 config=config,
                 max_context=max_context,
             )

@@ -17,6 +17,7 @@ import asyncio
 import collections
 import dataclasses
 import functools
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from types import TracebackType
@@ -106,6 +107,7 @@ class Session:
         self._request: _Request | None = None
         self._slot: int | None = None
         self._num_cached = 0
+        self._forgotten: list[int] = []
         self._closed = False
 
     def __enter__(self) -> "Session":
@@ -138,6 +140,14 @@ class Session:
             temperature=temperature,
         )
 
+    def restart(self) -> None:
+        """Starts an empty context, for a conversation whose earlier part reads differently from now on.
+
+        What the new context begins with as the old one did is still in the cache.
+        """
+        self._forgotten, self._tokens = self._tokens, []
+        self._sampled, self._logprobs = [], []
+
     async def generate(self, new_ids: Sequence[int], params: SamplingParams) -> Completion:
         """Appends new ids to the context and samples a reply, which is appended too.
 
@@ -160,6 +170,11 @@ class Session:
             )
         if not num_tokens:
             raise ValueError("an empty context; a reply needs at least one token before it")
+        if self._forgotten:
+            pairs = zip(self._forgotten, new_ids, strict=False)
+            shared = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
+            # The last id is always prefilled, since the first draw needs what it predicts.
+            self._num_cached, self._forgotten = min(self._num_cached, shared, len(new_ids) - 1), []
         self._append(new_ids, sampled=False, logprobs=[0.0] * len(new_ids))
         future: asyncio.Future[Completion] = asyncio.get_running_loop().create_future()
         self._request = _Request(session=self, params=params, limit=limit, future=future)

@@ -6,12 +6,11 @@ errs often, so that there is room above it and the hint means something.
 
 import asyncio
 
-from spade_jax.roles.agent import action_reply, first_message, next_message
+from spade_jax.rollout.episode import function_schema, opening, take_action, turn_limit, use_tools
 from spade_jax.sandbox.pool import SandboxPool
 from spade_jax.seeding import derive_rng
-from spade_jax.text.chat import Message
+from spade_jax.text.chat import Message, tell_tools
 from spade_jax.warm_start.designs import make_source
-from spade_jax.warm_start.families import FAMILIES
 from spade_jax.warm_start.grounds import Grounds
 
 EPISODES_PER_ENVIRONMENT = 8
@@ -37,7 +36,7 @@ async def demonstrations(
     Raises:
       EnvironmentFailure: a family's program broke its contract, which is a fault of the family.
     """
-    families = list(FAMILIES.values())
+    families = list(grounds.syllabus.taught.values())
     gate = asyncio.Semaphore(CONCURRENT_ENVIRONMENTS)
 
     async def play(index: int) -> list[list[Message]]:
@@ -53,19 +52,23 @@ async def demonstrations(
                 hint = source.hint if with_hint else None
                 observation = (await environment.reset(rng.getrandbits(31))).observation
                 observations = [observation]
-                messages = [first_message(observation, hint=hint)]
-                for _ in range(max_turns):
+                schemas = [function_schema(tool) for tool in environment.tools]
+                messages = [opening(observation, environment, hint=hint)]
+                if schemas:
+                    messages = tell_tools(messages, schemas)
+                act = use_tools if schemas else take_action
+                for _ in range(turn_limit(max_turns, environment)):
                     if rng.random() < skill:
                         action = family.best_action(observations, hint or "", rng)
                     else:
                         action = rng.choice(family.actions(observations))
-                    reply = action_reply(action)
+                    reply = grounds.syllabus.reply(action)
                     messages.append(Message(role="assistant", content=reply))
-                    step = await environment.step(reply)
-                    if step.terminated or step.truncated:
+                    outcome = await act(environment, observations[-1], reply)
+                    if outcome.terminated or outcome.truncated:
                         break
-                    observations.append(step.observation)
-                    messages.append(next_message(step.observation))
+                    observations += [message.content for message in outcome.messages]
+                    messages += outcome.messages
                 else:
                     messages.pop()
                 conversations.append(messages)

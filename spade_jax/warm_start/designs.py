@@ -8,10 +8,10 @@ line of its prompt is for. The memory thereby moves the designs on as soon as th
 """
 
 import random
+from collections.abc import Sequence
 
 from spade_jax.seeding import derive_rng
 from spade_jax.types import DesignContext, EnvironmentSource, MemoryRecord
-from spade_jax.warm_start.families import FAMILIES
 from spade_jax.warm_start.families.base import Family, Parameters
 from spade_jax.warm_start.grounds import Grounds
 
@@ -45,12 +45,13 @@ def example_designs(
       grounds: what the environments are about.
       num_positives: most records of the memory that a context has.
     """
-    families = list(FAMILIES.values())
+    syllabus = grounds.syllabus
+    families = list(syllabus.taught.values())
     examples = []
     for index in range(num):
         rng = derive_rng(seed, "warm_start/design", index)
         family = rng.choice(families)
-        same_skill = of_skill(family.skill)
+        same_skill = syllabus.of_skill(family.skill)
         document = None if rng.random() < WITHOUT_DOCUMENT else rng.choice(grounds.documents)
 
         parameters = demanding(family, rng)
@@ -69,7 +70,7 @@ def example_designs(
             if rng.random() < VARY_A_POSITIVE:
                 shown, win_rate = rng.choice(family.taught), rng.uniform(0.15, 0.85)
                 positives[rng.randrange(len(positives))] = _record(family, shown, win_rate, grounds, rng)
-                family, parameters = vary(family, shown, win_rate, rng)
+                family, parameters = vary(family, shown, win_rate, same_skill, rng)
         negative = None
         avoided = [other for other in same_skill if other is not family]
         if avoided and rng.random() < WITH_NEGATIVE:
@@ -88,18 +89,15 @@ def example_designs(
     return examples
 
 
-def of_skill(skill: str) -> list[Family]:
-    """The families of a skill."""
-    return [family for family in FAMILIES.values() if family.skill == skill]
-
-
 def demanding(family: Family, rng: random.Random) -> Parameters:
     """Numbers of level 2, from its hard end more often than from its easy one."""
     medium = family.levels[1]
     return medium[max(rng.randrange(len(medium)) for _ in range(2))]
 
 
-def vary(family: Family, shown: Parameters, win_rate: float, rng: random.Random) -> tuple[Family, Parameters]:
+def vary(
+    family: Family, shown: Parameters, win_rate: float, same_skill: Sequence[Family], rng: random.Random
+) -> tuple[Family, Parameters]:
     """What to design after a program with these numbers was won that often.
 
     A harder one of its family after one that is won often, an easier one after one that is lost often,
@@ -114,7 +112,7 @@ def vary(family: Family, shown: Parameters, win_rate: float, rng: random.Random)
         step = rng.randint(-1, 1)
     rung = taught.index(shown) + step
     if rung >= len(taught) and win_rate > TOO_EASY:
-        other = rng.choice([other for other in of_skill(family.skill) if other is not family])
+        other = rng.choice([other for other in same_skill if other is not family])
         return other, demanding(other, rng)
     return family, taught[min(max(rung, 0), len(taught) - 1)]
 

@@ -12,7 +12,7 @@ from spade_jax.grounding.builtin import NOUNS, builtin_documents
 from spade_jax.grounding.excerpt import common_subjects, excerpt, named_in, words_of
 from spade_jax.seeding import derive_rng
 from spade_jax.types import Document
-from spade_jax.warm_start.families import FAMILIES, HELD_OUT_FAMILIES
+from spade_jax.warm_start.syllabus import GAMES, Syllabus
 
 NO_WORD = "item"
 MOST_DOCUMENTS = 800
@@ -21,22 +21,29 @@ MOST_SUBJECTS = 64
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Grounds:
-    """Documents to draw from.
+    """Documents to draw from, and the families of programs that are about them.
 
     Attributes:
+      syllabus: of the setting.
       documents: at least one.
       subjects: lower-case words that a program may be about.
       excerpt_words: words of a document that a prompt shows.
     """
 
+    syllabus: Syllabus
     documents: Sequence[Document]
     subjects: tuple[str, ...]
     excerpt_words: int
 
     @classmethod
-    def builtin(cls, seed: int, *, excerpt_words: int) -> "Grounds":
+    def builtin(cls, seed: int, *, excerpt_words: int, syllabus: Syllabus = GAMES) -> "Grounds":
         """The built-in scenes and their nouns."""
-        return cls(documents=builtin_documents(seed), subjects=NOUNS, excerpt_words=excerpt_words)
+        return cls(
+            syllabus=syllabus,
+            documents=builtin_documents(seed),
+            subjects=NOUNS,
+            excerpt_words=excerpt_words,
+        )
 
     def with_corpus(self, documents: Sequence[Document], *, seed: int) -> "Grounds":
         """These, and of a corpus up to 800 documents and the 64 words that name most of those.
@@ -51,7 +58,7 @@ class Grounds:
             documents,
             num=MOST_SUBJECTS,
             excerpt_words=self.excerpt_words,
-            reserved=_words_of_programs() | self._known,
+            reserved=self._words_of_programs() | self._known,
         )
         return dataclasses.replace(
             self, documents=[*self.documents, *documents], subjects=(*self.subjects, *added)
@@ -68,9 +75,10 @@ class Grounds:
     def _known(self) -> frozenset[str]:
         return frozenset(self.subjects)
 
-
-def _words_of_programs() -> frozenset[str]:
-    """What programs and hints say whatever they are about; one set of numbers is as good as another."""
-    families = [*FAMILIES.values(), *HELD_OUT_FAMILIES.values()]
-    texts = [family.source(family.taught[0], NO_WORD) + family.hint(family.taught[0]) for family in families]
-    return frozenset(words_of("\n".join(texts)))
+    def _words_of_programs(self) -> frozenset[str]:
+        """What programs and hints say whatever they are about; one set of numbers is as good as another."""
+        texts = [
+            family.source(family.taught[0], NO_WORD) + family.hint(family.taught[0])
+            for family in self.syllabus.families
+        ]
+        return frozenset(words_of("\n".join(texts)))

@@ -25,11 +25,10 @@ from spade_jax.errors import CheckpointError, ConfigError
 from spade_jax.grounding.corpus import BUILTIN, Corpus
 from spade_jax.model.architecture import Architecture
 from spade_jax.rl.packing import PackedBatch, pack
-from spade_jax.roles.agent import action_reply
-from spade_jax.roles.designer import design_reply, designer_messages, designer_prompt
+from spade_jax.roles.designer import design_reply, designer_messages, fitting_messages
 from spade_jax.sandbox.pool import SandboxPool
 from spade_jax.seeding import derive_rng, derive_seed
-from spade_jax.text.chat import render_conversation, render_reply
+from spade_jax.text.chat import NativeChat, render_conversation, render_reply
 from spade_jax.text.tokenizer import Tokenizer
 from spade_jax.training.state import abstract_params, create_state
 from spade_jax.training.update import Updater
@@ -37,14 +36,21 @@ from spade_jax.types import DesignContext, Role, TokenStream, TrainingSequence
 from spade_jax.user_cache import user_cache_dir
 from spade_jax.warm_start.demonstrations import demonstrations
 from spade_jax.warm_start.designs import example_designs
-from spade_jax.warm_start.families.base import LETTERS, MOVES
 from spade_jax.warm_start.grounds import Grounds
+from spade_jax.warm_start.syllabus import syllabus_of
 
-# Never glued to their surroundings, as subjects are not: what a policy must be able to choose by itself. A
-# move is one choice, and so one token.
-CHOICES = (*LETTERS, *map(action_reply, MOVES))
 # What makes the text, the model and the update, in this package and in the config.
-SHAPING_SOURCES = ("seeding.py", "grounding", "model", "rl", "roles", "text", "training", "warm_start")
+SHAPING_SOURCES = (
+    "seeding.py",
+    "grounding",
+    "model",
+    "rl",
+    "roles",
+    "rollout",
+    "text",
+    "training",
+    "warm_start",
+)
 SHAPING_UPDATE = ("row_length", "logprob_chunk", "beta1", "beta2", "weight_decay", "max_grad_norm")
 
 
@@ -84,7 +90,9 @@ async def warm_start(
 def grounds_for(config: Config, corpus: Corpus | None) -> Grounds:
     """What the warm start of a run with this corpus is about."""
     seed = derive_seed(config.seed, "warm_start")
-    grounds = Grounds.builtin(seed, excerpt_words=config.corpus.excerpt_words)
+    grounds = Grounds.builtin(
+        seed, excerpt_words=config.corpus.excerpt_words, syllabus=syllabus_of(config.setting)
+    )
     if corpus is None or config.corpus.path == BUILTIN:
         return grounds
     return grounds.with_corpus(corpus.documents, seed=seed)
@@ -117,13 +125,13 @@ async def _train(
     prompts = [
         message.content
         for context, _ in designs
-        for message in designer_messages(context, excerpt_words=grounds.excerpt_words)
+        for message in designer_messages(context, config=config, excerpt_words=grounds.excerpt_words)
     ]
     spoken = [message.content for episode in episodes for message in episode]
     tokenizer = Tokenizer.train(
         [*prompts, *(reply for _, reply in designs), *spoken],
         vocab_size=config.tokenizer.vocab_size,
-        atoms=(*grounds.subjects, *CHOICES),
+        atoms=(*grounds.subjects, *grounds.syllabus.choices),
     )
     streams: dict[Role, list[TokenStream]] = {
         "designer": [_design_stream(config, tokenizer, context, reply) for context, reply in designs],
@@ -160,7 +168,9 @@ async def _train(
 
 
 def _design_stream(config: Config, tokenizer: Tokenizer, context: DesignContext, reply: str) -> TokenStream:
-    prompt, sampled = designer_prompt(context, tokenizer, config), render_reply(tokenizer, reply)
+    chat = NativeChat(tokenizer)
+    prompt = chat.prompt(fitting_messages(context, chat, config))
+    sampled = render_reply(tokenizer, reply)
     if len(sampled) > config.designer.max_tokens:
         raise ConfigError(
             f"a design of the warm start has {len(sampled)} tokens and designer.max_tokens="
@@ -201,7 +211,7 @@ def _rows(batch: PackedBatch, rows: np.ndarray) -> PackedBatch:
 def _digest(config: Config, grounds: Grounds) -> str:
     values = config_module.to_dict(config)
     digest = hashlib.sha256(jax.__version__.encode())
-    shaping = ("seed", "model", "mesh", "tokenizer", "warm_start", "update")
+    shaping = ("seed", "setting", "model", "mesh", "tokenizer", "warm_start", "update")
     parts = {name: values[name] for name in shaping}
     parts["warm_start"] = {name: value for name, value in values["warm_start"].items() if name != "cache_dir"}
     parts["update"] = {name: values["update"][name] for name in SHAPING_UPDATE}

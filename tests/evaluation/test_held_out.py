@@ -5,6 +5,7 @@ import asyncio
 
 import pytest
 
+from spade_jax.config import ValidationConfig
 from spade_jax.environments.fingerprint import fingerprint
 from spade_jax.environments.validation import validate
 from spade_jax.evaluation.held_out import held_out_environments, held_out_plans
@@ -14,6 +15,7 @@ from spade_jax.warm_start.designs import example_designs, make_source
 from spade_jax.warm_start.families import FAMILIES, HELD_OUT_FAMILIES
 from spade_jax.warm_start.families.base import class_name
 from spade_jax.warm_start.grounds import Grounds
+from tests.tiny import get_config
 
 EVERY_FAMILY = {**FAMILIES, **HELD_OUT_FAMILIES}
 HELD_OUT = held_out_environments(len(EVERY_FAMILY) * 8)
@@ -62,7 +64,7 @@ def test_no_program_of_the_warm_start_is_in_it():
     text = "\n".join(
         message.content + source.code
         for context, source in examples
-        for message in designer_messages(context, excerpt_words=24)
+        for message in designer_messages(context, config=get_config(), excerpt_words=24)
     )
     for name in HELD_OUT_FAMILIES:
         assert class_name(name) not in text
@@ -74,7 +76,17 @@ def test_a_design_that_is_in_it_in_other_words_is_rejected():
     assert reworded != source.code
     reply = design_reply(f"# mine\n{reworded}", "a hint")
     # No sandbox: it is rejected before anything of it could run.
-    report = asyncio.run(validate("e", reply, sandbox=None, held_out=frozenset(FINGERPRINTS)))
+    report = asyncio.run(
+        validate(
+            "e",
+            reply,
+            sandbox=None,
+            config=ValidationConfig(),
+            held_out=frozenset(FINGERPRINTS),
+            setting="games",
+            max_turns=10,
+        )
+    )
     assert report.rejected_by == "held_out"
 
 

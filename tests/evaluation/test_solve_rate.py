@@ -33,11 +33,13 @@ def measured(outcomes):
                     instance_seed=plan.instance_seed,
                     turns=(),
                     last_observation="",
-                    stream=TokenStream(
-                        tokens=np.zeros(0, np.int32),
-                        loss_mask=np.zeros(0, bool),
-                        behavior_logprobs=np.zeros(0, np.float32),
-                        temperature=1.0,
+                    streams=(
+                        TokenStream(
+                            tokens=np.zeros(0, np.int32),
+                            loss_mask=np.zeros(0, bool),
+                            behavior_logprobs=np.zeros(0, np.float32),
+                            temperature=1.0,
+                        ),
                     ),
                     episode_return=0.0 if failed else outcome,
                     terminated=not failed,

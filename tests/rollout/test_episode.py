@@ -44,7 +44,7 @@ def play(sandbox, tokenizer):
                     plan,
                     session,
                     sandbox=pool,
-                    tokenizer=tokenizer,
+                    chat=engine.chat,
                     config=config,
                     max_context=max_context,
                 )
@@ -59,7 +59,7 @@ def outcome(trajectory):
 
 
 def sampled_text(tokenizer, trajectory):
-    return tokenizer.decode(trajectory.stream.tokens[trajectory.stream.loss_mask])
+    return tokenizer.decode(trajectory.streams[0].tokens[trajectory.streams[0].loss_mask])
 
 
 def test_a_won_game(play):
@@ -92,7 +92,7 @@ def test_the_instance_comes_from_its_seed(play):
 def test_every_token_is_asked_for_with_the_plans_seed_and_the_configs_temperature(play, tokenizer):
     config = dataclasses.replace(CONFIG, temperature=0.3)
     trajectory, engine = play(right, right, config=config)
-    assert trajectory.stream.temperature == 0.3
+    assert trajectory.streams[0].temperature == 0.3
     for _, _, params in engine.requests:
         assert (params.seed, params.temperature, params.max_tokens) == (5, 0.3, 24)
         assert params.stop_ids == (tokenizer.end_id,)
@@ -100,7 +100,7 @@ def test_every_token_is_asked_for_with_the_plans_seed_and_the_configs_temperatur
 
 def test_the_loss_mask_is_true_exactly_on_sampled_tokens(play, tokenizer):
     trajectory, _ = play(right, right)
-    stream = trajectory.stream
+    stream = trajectory.streams[0]
     assert sampled_text(tokenizer, trajectory) == "".join(f"{turn.reply}<|end|>" for turn in trajectory.turns)
     assert "say" not in sampled_text(tokenizer, trajectory)
     assert (stream.behavior_logprobs[~stream.loss_mask] == 0).all()
@@ -115,8 +115,8 @@ def test_play_is_written_as_the_warm_start_writes_it(play, tokenizer):
         make = next_message if messages else lambda text: first_message(text, hint=None)
         messages += [make(turn.observation), Message(role="assistant", content=turn.reply)]
     tokens, loss_mask = render_conversation(tokenizer, messages)
-    assert trajectory.stream.tokens.tolist() == tokens
-    assert trajectory.stream.loss_mask.tolist() == loss_mask
+    assert trajectory.streams[0].tokens.tolist() == tokens
+    assert trajectory.streams[0].loss_mask.tolist() == loss_mask
 
 
 @pytest.mark.parametrize("condition", ["without_hint", "with_hint"])
@@ -162,7 +162,7 @@ def test_a_full_context_truncates_before_anything_is_asked(play, tokenizer, room
         trajectory, engine = play(max_context=max_context)
         assert outcome(trajectory) == (False, True, "", 0.0)
         assert not engine.requests
-        assert not trajectory.stream.loss_mask.any()
+        assert not trajectory.streams[0].loss_mask.any()
     else:
         trajectory, engine = play(right, max_context=max_context)
         assert len(engine.requests) == len(trajectory.turns) == 1
@@ -186,7 +186,7 @@ def test_an_environment_that_fails_at_its_reset(play):
     trajectory, engine = play(plan=dataclasses.replace(PLAN, source=source))
     assert outcome(trajectory) == (False, False, "environment_error", 0.0)
     assert not engine.requests
-    assert trajectory.stream.tokens.shape == (0,)
+    assert trajectory.streams == ()
 
 
 def test_an_environment_that_pays_what_is_no_number(play):
@@ -210,7 +210,7 @@ def test_a_cancelled_episode_leaves_no_child_behind(sandbox, tokenizer):
             await never.wait()
 
         session.generate = wait
-        parts = {"sandbox": sandbox.pool, "tokenizer": tokenizer, "config": CONFIG, "max_context": 4096}
+        parts = {"sandbox": sandbox.pool, "chat": engine.chat, "config": CONFIG, "max_context": 4096}
         task = asyncio.create_task(play_episode(PLAN, session, **parts))
         while sandbox.pool.num_live == 0:
             await asyncio.sleep(0.01)
@@ -225,4 +225,4 @@ def test_a_cancelled_episode_leaves_no_child_behind(sandbox, tokenizer):
 def test_an_action_reply_is_the_format_that_the_game_reads(play):
     trajectory, _ = play(action_reply("0"))
     assert outcome(trajectory) == (True, False, "", -1.0)
-    assert np.count_nonzero(trajectory.stream.loss_mask) > 0
+    assert np.count_nonzero(trajectory.streams[0].loss_mask) > 0

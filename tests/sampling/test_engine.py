@@ -402,3 +402,20 @@ def test_a_mesh_of_eight_devices_samples_what_one_device_does():
     command = [sys.executable, "-c", _EIGHT_DEVICES]
     result = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
+
+
+def test_a_context_that_restarts_is_that_of_a_new_session(engine):
+    """Whatever of the old context the new one begins with, and whether it is longer or shorter."""
+
+    async def after(first, second):
+        with engine.session((0,)) as session:
+            if first:
+                await session.generate(first, _sampling(seed=1))
+                session.restart()
+                assert session.num_tokens == 0
+            await session.generate(second, _sampling(seed=2))
+            return session.stream(1.0)
+
+    prompt = _prompt(7)
+    for first in (prompt, [*prompt[:6], 5], [*prompt, 3, 4], [9], prompt[:-1]):
+        _assert_equal_streams({0: asyncio.run(after(first, prompt))}, {0: asyncio.run(after(None, prompt))})

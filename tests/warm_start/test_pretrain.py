@@ -155,7 +155,7 @@ def test_a_corpus_of_ones_own_enters_the_warm_start(tmp_path):
     made, _ = warmed(tiny(f"warm_start.cache_dir={tmp_path}", OWN), own(DOCUMENTS))
     assert {"magnet", "hormone", *NOUNS} <= set(made.tokenizer.atoms)
     context = DesignContext(environment_id="", skill="Optimization", document=DOCUMENTS[0])
-    (prompt,) = designer_messages(context, excerpt_words=8)
+    (prompt,) = designer_messages(context, config=tiny(), excerpt_words=8)
     # The words of the corpus are pieces: in characters it would be a hundred tokens.
     assert len(made.tokenizer.encode(prompt.content)) <= 20
 

@@ -14,10 +14,12 @@ setup(
     package_data={"spade_jax": ["py.typed"]},
     install_requires=[
         "absl-py>=2.3",
+        "datasketch>=2,<3",
         "flax>=0.12.4,<0.13",
         "grain>=0.2.16,<0.3",
         "gymnasium>=1.2,<2",
         "jax>=0.10.2,<0.13",
+        "jinja2>=3.1,<4",
         # Generated environments may import it. Not an extra: whether a design is valid must not depend on
         # the machine.
         "math-verify>=0.8,<0.10",
@@ -33,10 +35,12 @@ setup(
         "transformers>=5,<6",
     ],
     extras_require={
+        "endpoint": ["openai>=3.63,<4"],
         "test": [
             "hypothesis>=6.140",
             "import-linter>=2.5,<3",
             "mypy>=1.18,<3",
+            "openai>=3.63,<4",
             "pyseccomp>=0.1.2,<0.2",
             "pytest>=9,<10",
             "pytest-xdist>=3.8,<4",

@@ -199,15 +199,17 @@ def _asks_endpoint(config: Config) -> bool:
 
 
 def write_record(workdir: Workdir, record: CycleRecord, cycle: int) -> None:
-    """Writes a cycle's environments and some of its episodes for people to read."""
+    """Writes a cycle's environments, rewards and some of its episodes for people to read."""
+    rewards = dict(record.rewards)
     for design in record.designs:
         environment_id = design.context.environment_id
         workdir.write_environment(
             design,
             cycle=cycle,
             estimate=record.estimates.get(environment_id),
-            reward=record.rewards.get(environment_id),
+            reward=rewards.pop(environment_id, None),
         )
+    workdir.write_rewards(rewards, cycle=cycle)
     workdir.write_episodes(record.trajectories, cycle=cycle)
 
 

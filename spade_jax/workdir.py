@@ -9,7 +9,9 @@
     summary.json                        what the run came to
 
 One process at a time holds a workdir. The files under environments/ and episodes/ are for people:
-nothing that a run needs is read back from them.
+nothing that a run needs is read back from them. An environment's file says in which cycle its designer
+was rewarded, which may be a later one than the folder's, so that a resumed run can take back what it
+does again.
 """
 
 import fcntl
@@ -114,13 +116,18 @@ class Workdir:
         return self.path / "episodes" / f"cycle_{cycle:05d}"
 
     def discard_from(self, cycle: int) -> None:
-        """Removes the environments and episodes of `cycle` and later, which a resumed run makes again."""
+        """Removes what a resumed run makes again: environments, episodes and rewards of `cycle` and later."""
         for kind in ("environments", "episodes"):
             for folder in (self.path / kind).glob("cycle_*"):
                 match = _CYCLE_FOLDER.fullmatch(folder.name)
                 if match and int(match[1]) >= cycle:
                     with explain_os_errors(folder):
                         shutil.rmtree(folder)
+        for path in self._environment_files():
+            about = _read_about(path)
+            rewarded_in = about.get("rewarded_in")
+            if rewarded_in is not None and rewarded_in >= cycle:
+                write_atomically(path, _json({**about, "reward": None, "rewarded_in": None}))
 
     def write_environment(
         self,
@@ -134,7 +141,7 @@ class Workdir:
 
         Args:
           estimate: None where it was not played, or nothing came of it.
-          reward: the designer's, None where it has none.
+          reward: the designer's, None where it has none, or none yet.
         """
         source, report = design.source, design.report
         environment_id = design.context.environment_id
@@ -153,8 +160,10 @@ class Workdir:
             "host_fault": report.host_fault,
             "verdicts": report.verdicts,
             "reward": reward,
+            "rewarded_in": None if reward is None else cycle,
             "estimate": estimate,
             "hint": source.hint if source else None,
+            "hint_failure": design.hint_failure,
             "reply": design.reply,
         }
         skill = re.sub(r"[^a-z0-9]+", "_", design.context.skill.lower()).strip("_")
@@ -164,6 +173,20 @@ class Workdir:
             stem.with_name(f"{stem.name}.json").write_bytes(_json(about))
             if source is not None:
                 _write_text(stem.with_name(f"{stem.name}.py"), source.code)
+
+    def write_rewards(self, rewards: Mapping[str, float], *, cycle: int) -> None:
+        """Adds rewards that were settled in `cycle` to the files of environments designed before it.
+
+        Args:
+          rewards: by environment id; one whose files were taken away is passed over.
+        """
+        if not rewards:
+            return
+        for path in self._environment_files():
+            environment_id = path.name.partition("_")[0]
+            if environment_id in rewards:
+                settled = {"reward": rewards[environment_id], "rewarded_in": cycle}
+                write_atomically(path, _json({**_read_about(path), **settled}))
 
     def write_episodes(self, trajectories: Sequence[Trajectory], *, cycle: int) -> None:
         """Writes the first two episodes of each environment and condition as Markdown."""
@@ -183,6 +206,9 @@ class Workdir:
     def write_summary(self, summary: Mapping[str, Any]) -> None:
         """Writes summary.json; numbers that are not finite become null."""
         write_atomically(self.summary_path, _json(summary))
+
+    def _environment_files(self) -> list[Path]:
+        return sorted((self.path / "environments").glob("cycle_*/*.json"))
 
     def _adopt(self, config: dict[str, Any], *, allow_changed: bool) -> None:
         config = json.loads(json.dumps(config))
@@ -204,6 +230,15 @@ class Workdir:
                     "--allow_changed_config"
                 )
         write_atomically(self.config_path, _json(config))
+
+
+def _read_about(path: Path) -> dict[str, Any]:
+    try:
+        return json.loads(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise WorkdirError(
+            f"cannot read {path}, which the run wrote: {error}; remove it to go on without"
+        ) from error
 
 
 def _take_lock(path: Path) -> IO[str]:

@@ -44,14 +44,14 @@ _STREAM = TokenStream(
 _CODE = "class WalkEnv:\n    size = 4\n    name = 'Ångström \\n'\n"
 
 
-def design(*, valid=True):
+def design(*, valid=True, environment_id="c00012-e03", hint_failure=""):
     context = DesignContext(
-        environment_id="c00012-e03",
+        environment_id=environment_id,
         skill="Mathematical Reasoning",
         document=Document(document_id="builtin-007", text="A lamp."),
     )
     source = EnvironmentSource(
-        environment_id="c00012-e03",
+        environment_id=environment_id,
         skill=context.skill,
         code=_CODE,
         hint="walk on",
@@ -63,7 +63,8 @@ def design(*, valid=True):
         reply="a reply",
         stream=_STREAM,
         source=source if valid else None,
-        report=ValidationReport(environment_id="c00012-e03", verdicts=verdicts),
+        report=ValidationReport(environment_id=environment_id, verdicts=verdicts),
+        hint_failure=hint_failure,
     )
 
 
@@ -206,6 +207,7 @@ def test_a_valid_environment_is_written_as_sampled_with_all_that_is_known(tmp_pa
     assert stem.with_suffix(".py").read_text(encoding="utf-8") == _CODE
     about = json.loads(stem.with_suffix(".json").read_bytes())
     assert about["valid"] is True
+    assert (about["rewarded_in"], about["hint_failure"]) == (12, "")
     assert (about["reward"], about["hint"], about["document_id"]) == (0.75, "walk on", "builtin-007")
     assert about["estimate"] == dataclasses.asdict(estimate()) | {"standard_error": None}
     assert [verdict["rung"] for verdict in about["verdicts"]] == ["parse", "load"]
@@ -217,7 +219,59 @@ def test_a_rejected_design_leaves_its_reply_and_no_source(tmp_path):
     (path,) = (tmp_path / "environments" / "cycle_00012").iterdir()
     about = json.loads(path.read_bytes())
     assert (about["valid"], about["rejected_by"], about["reply"]) == (False, "load", "a reply")
-    assert about["estimate"] is about["reward"] is about["hint"] is None
+    assert about["estimate"] is about["reward"] is about["rewarded_in"] is about["hint"] is None
+
+
+def test_why_a_hint_is_missing_is_written(tmp_path):
+    with Workdir.open(tmp_path, VALUES) as workdir:
+        failed = design(hint_failure="no hint in the reply")
+        workdir.write_environment(failed, cycle=12, estimate=None, reward=None)
+    (path,) = tmp_path.glob("environments/*/*.json")
+    assert json.loads(path.read_bytes())["hint_failure"] == "no hint in the reply"
+
+
+def test_a_reward_settled_later_reaches_its_environment_and_is_taken_back_by_a_resume(tmp_path):
+    """As if the process had died after cycle 7 was written, with a checkpoint of the beginning of cycle 6."""
+
+    def cycles(workdir, numbers):
+        for cycle in numbers:
+            late = design(environment_id=f"c{cycle:05d}-e000")
+            workdir.write_environment(late, cycle=cycle, estimate=None, reward=None)
+            workdir.write_rewards({f"c{cycle - 2:05d}-e000": cycle / 10}, cycle=cycle)
+
+    def settled():
+        paths = sorted(tmp_path.glob("environments/*/*.json"))
+        return {
+            path.name[:6]: tuple(map(json.loads(path.read_bytes()).get, ("reward", "rewarded_in")))
+            for path in paths
+        }
+
+    pending = (None, None)
+    with Workdir.open(tmp_path, VALUES) as workdir:
+        cycles(workdir, range(3, 8))
+        before = {"c00003": (0.5, 5), "c00004": (0.6, 6), "c00005": (0.7, 7)}
+        assert settled() == {**before, "c00006": pending, "c00007": pending}
+        at_once = design(environment_id="c00002-e000")
+        workdir.write_environment(at_once, cycle=2, estimate=None, reward=0.9)
+        written = tree(tmp_path)
+
+        workdir.discard_from(6)
+        kept = {"c00002": (0.9, 2), "c00003": (0.5, 5)}
+        assert settled() == {**kept, "c00004": pending, "c00005": pending}
+        cycles(workdir, range(6, 8))
+    assert tree(tmp_path) == written
+
+
+def test_an_environments_file_that_was_spoilt_stops_a_later_reward_with_a_word(tmp_path):
+    with Workdir.open(tmp_path, VALUES) as workdir:
+        workdir.write_environment(design(), cycle=12, estimate=None, reward=None)
+        (path,) = tmp_path.glob("environments/*/*.json")
+        path.write_text('{"reward": nu')
+        with pytest.raises(WorkdirError, match=r"cannot read .*c00012-e03.*remove it"):
+            workdir.write_rewards({"c00012-e03": 0.5}, cycle=13)
+        path.unlink()
+        workdir.write_rewards({"c00012-e03": 0.5}, cycle=13)
+    assert not path.exists()
 
 
 def test_transcripts_show_a_few_episodes_of_both_conditions(tmp_path):

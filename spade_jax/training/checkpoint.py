@@ -45,18 +45,21 @@ class Checkpointer:
 
     Args:
       directory: made if it does not exist; one folder a checkpoint, named by cycle.
-      keep: newest checkpoints that are kept.
+      keep: newest checkpoints that are kept; None only reads, and makes and changes nothing, as another
+        process may be saving there.
     """
 
-    def __init__(self, directory: str | os.PathLike[str], *, keep: int):
+    def __init__(self, directory: str | os.PathLike[str], *, keep: int | None):
         self._directory = Path(directory).absolute()
+        self._read_only = keep is None
         self._saving: int | None = None
+        options = (
+            ocp.CheckpointManagerOptions(read_only=True, create=False, save_interval_steps=0)
+            if self._read_only
+            else ocp.CheckpointManagerOptions(max_to_keep=keep, cleanup_tmp_directories=True)
+        )
         with self._explained("opened"), _quiet():
-            self._manager = ocp.CheckpointManager(
-                self._directory,
-                item_names=_ITEMS,
-                options=ocp.CheckpointManagerOptions(max_to_keep=keep, cleanup_tmp_directories=True),
-            )
+            self._manager = ocp.CheckpointManager(self._directory, item_names=_ITEMS, options=options)
 
     def save(self, cycle: int, state: TrainState, host_state: dict[str, Any]) -> None:
         """Starts to save; returns when both states have been copied, so that both may change at once.
@@ -88,7 +91,7 @@ class Checkpointer:
         """The newest usable checkpoint, or None if there is no checkpoint at all.
 
         Newer ones that are not usable are renamed to `damaged-<cycle>`, so that those cycles can be
-        saved again. The caller must not hold another state: two do not always fit on a device.
+        saved again, unless the folder is only read. The caller must not hold another state: two do not always fit on a device.
 
         Args:
           abstract_state: shapes, dtypes and shardings (`spade_jax.training.state.abstract_state`).
@@ -107,12 +110,12 @@ class Checkpointer:
                 damaged[cycle] = f"{type(error).__name__}: {error}".splitlines()[0][:300]
                 continue
             for bad, reason in damaged.items():
-                moved = self._set_aside(bad)
+                kept_as = "it is" if self._read_only else self._set_aside(bad).name
                 _LOG.warning(
                     "checkpoint of cycle %d is damaged (%s); kept as %s, and the one of cycle %d is used",
                     bad,
                     reason,
-                    moved.name,
+                    kept_as,
                     cycle,
                 )
             return restored

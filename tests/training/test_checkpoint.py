@@ -89,6 +89,28 @@ def test_what_changes_while_a_save_is_in_progress_is_not_in_it(tmp_path):
     assert restored.host_state == {"records": list(range(100_000))}
 
 
+def test_a_reader_changes_nothing_in_a_folder_that_another_process_saves_to(tmp_path, caplog):
+    saved(tmp_path, 1, 2)
+    unfinished = tmp_path / "3.orbax-checkpoint-tmp" / "state"
+    unfinished.mkdir(parents=True)
+    (unfinished / "half").write_text("an array")
+    for path in (tmp_path / "2" / "host").iterdir():
+        path.write_text("{")
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    with Checkpointer(tmp_path, keep=None) as checkpointer:
+        cycle, state, _ = checkpointer.restore_latest(ABSTRACT)
+    assert cycle == 1
+    assert_same_bits(state, state_of(1))
+    assert "checkpoint of cycle 2 is damaged" in caplog.text
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+
+
+def test_a_reader_makes_no_folder(tmp_path):
+    with Checkpointer(tmp_path / "new", keep=None) as checkpointer:
+        assert checkpointer.restore_latest(ABSTRACT) is None
+    assert not (tmp_path / "new").exists()
+
+
 @pytest.fixture(scope="module")
 def two_checkpoints(tmp_path_factory):
     directory = tmp_path_factory.mktemp("two")

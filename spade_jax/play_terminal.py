@@ -16,14 +16,16 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from spade_jax.config import Config, from_dict
+from spade_jax.config import Config
 from spade_jax.environments.sandboxed import start_sandbox
 from spade_jax.errors import EnvironmentFailure, WorkdirError
+from spade_jax.reporting import printable
 from spade_jax.rl.regret import episode_return
 from spade_jax.roles.agent import action_reply
 from spade_jax.sandbox.pool import SandboxPool
 from spade_jax.text.extract import action_for_environment, extract_boxed
 from spade_jax.types import EnvironmentSource, RegretEstimate
+from spade_jax.workdir import read_config
 
 MENU_LENGTH = 20
 HELP = "Type an action, ? for the hint, or end the input (Ctrl-D) to leave."
@@ -48,17 +50,13 @@ def load_run(workdir: Path) -> tuple[Config, list[SavedEnvironment]]:
     Raises:
       WorkdirError: there is no run in the folder, it is damaged, or it has no valid environment yet.
     """
+    config = read_config(workdir)
     try:
-        config = from_dict(json.loads((workdir / "config.json").read_bytes()))
         environments = [
             saved
             for path in sorted(workdir.glob("environments/cycle_*/*.json"))
             if (saved := _load_environment(path)) is not None
         ]
-    except FileNotFoundError as error:
-        raise WorkdirError(
-            f"no run in {workdir}: {error.filename} is missing; give the --workdir of one"
-        ) from None
     except (OSError, ValueError, KeyError) as error:
         raise WorkdirError(f"cannot read the run in {workdir}: {error}") from error
     if not environments:
@@ -203,7 +201,4 @@ def _ask(prompt: str) -> str | None:
 
 def _show(text: str, console: Console, *, style: str | None = None) -> None:
     """Prints untrusted text as it is, but for characters that a terminal would obey."""
-    safe = "".join(
-        char if char.isprintable() or char in "\n\t" else "\N{REPLACEMENT CHARACTER}" for char in text
-    )
-    console.print("".join(safe), style=style, markup=False, highlight=False, emoji=False, soft_wrap=True)
+    console.print(printable(text), style=style, markup=False, highlight=False, emoji=False, soft_wrap=True)

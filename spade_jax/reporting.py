@@ -23,6 +23,7 @@ from rich.progress import (
 from rich.table import Table
 
 _LINE_EVERY = 10.0
+_UNBOUNDED = 10_000
 
 _T = TypeVar("_T")
 
@@ -73,7 +74,12 @@ class Reporter:
         stream = stream or sys.stdout
         # Asked of the stream itself: rich takes a file for a terminal when FORCE_COLOR is set.
         self._console = Console(
-            file=stream, force_terminal=stream.isatty(), highlight=False, markup=False, emoji=False
+            file=stream,
+            force_terminal=stream.isatty(),
+            width=None if stream.isatty() else _UNBOUNDED,
+            highlight=False,
+            markup=False,
+            emoji=False,
         )
         self._last_line = time.monotonic()
         self.progress: Progress | None = None
@@ -116,9 +122,13 @@ class Reporter:
                 yield item
                 bar.advance()
 
+    def table(self, table: Table) -> None:
+        """Prints a table, at its full width where there is no terminal to fit it to."""
+        self._console.print(table)
+
     def summary(self, summary: Mapping[str, float]) -> None:
         """Prints the table that ends a run."""
-        self._console.print(_summary_table(summary))
+        self.table(_summary_table(summary))
 
     def close(self) -> None:
         """Takes all bars away and leaves the terminal as it was."""
@@ -130,6 +140,13 @@ class Reporter:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def printable(text: str) -> str:
+    """Untrusted text without the characters that a terminal would obey."""
+    return "".join(
+        char if char.isprintable() or char in "\n\t" else "\N{REPLACEMENT CHARACTER}" for char in text
+    )
 
 
 def cycle_line(cycle: int, metrics: Mapping[str, float]) -> str:

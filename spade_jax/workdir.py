@@ -27,8 +27,8 @@ from typing import IO, Any, Self, get_args
 
 import msgspec
 
-from spade_jax.config import differences
-from spade_jax.errors import WorkdirError
+from spade_jax.config import Config, differences, from_dict
+from spade_jax.errors import ConfigError, WorkdirError
 from spade_jax.files import explain_os_errors, write_atomically
 from spade_jax.types import Condition, Design, RegretEstimate, Trajectory
 
@@ -230,6 +230,21 @@ class Workdir:
                     "--allow_changed_config"
                 )
         write_atomically(self.config_path, _json(config))
+
+
+def read_config(path: Path) -> Config:
+    """The config of the run in a folder, whether it is running or not.
+
+    Raises:
+      WorkdirError: there is no run, or its config cannot be read.
+    """
+    file = path / "config.json"
+    try:
+        return from_dict(json.loads(file.read_bytes()))
+    except FileNotFoundError:
+        raise WorkdirError(f"no run in {path}: {file} is missing; give the workdir of one") from None
+    except (OSError, ValueError, ConfigError) as error:
+        raise WorkdirError(f"cannot read the run in {path}: {error}") from error
 
 
 def _read_about(path: Path) -> dict[str, Any]:

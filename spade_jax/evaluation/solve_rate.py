@@ -41,11 +41,12 @@ async def evaluate(
     metrics = {"heldout/num_failed": float(len(trajectories) - len(good))}
     for name, group in groups.items():
         if group:
-            metrics |= _solve_rate(f"{name}/solve_rate", group)
+            metrics |= solve_rate(f"{name}/solve_rate", group)
     return metrics
 
 
-def _solve_rate(name: str, trajectories: Sequence[Trajectory]) -> dict[str, float]:
+def solve_rate(name: str, trajectories: Sequence[Trajectory]) -> dict[str, float]:
+    """The share of some good episodes with a positive return, and its Wilson 95 % interval."""
     solved = sum(trajectory.episode_return > 0 for trajectory in trajectories)
     low, high = wilson_interval(solved, len(trajectories))
     return {name: solved / len(trajectories), f"{name}_low": low, f"{name}_high": high}

@@ -91,7 +91,8 @@ class Checkpointer:
         """The newest usable checkpoint, or None if there is no checkpoint at all.
 
         Newer ones that are not usable are renamed to `damaged-<cycle>`, so that those cycles can be
-        saved again, unless the folder is only read. The caller must not hold another state: two do not always fit on a device.
+        saved again, unless the folder is only read. The caller must not hold another state: two do not
+        always fit on a device.
 
         Args:
           abstract_state: shapes, dtypes and shardings (`spade_jax.training.state.abstract_state`).

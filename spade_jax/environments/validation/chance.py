@@ -25,7 +25,7 @@ async def constant(candidate: Candidate) -> None:
 
 async def random_policy(candidate: Candidate) -> None:
     """A policy that understands nothing does not win too often."""
-    if await wins_too_often(candidate, _guessing):
+    if await wins_too_often(candidate, guessing):
         raise Rejection(f"random actions, made of what is seen, win {_share(candidate)}")
 
 
@@ -43,7 +43,7 @@ async def wins_too_often(candidate: Candidate, policy: Callable[[int], Policy]) 
     for seed in range(num_episodes):
         if num_won + num_episodes - seed <= allowed:
             break
-        num_won += (await _play(candidate, seed, policy(seed))).won
+        num_won += (await play_instance(candidate, seed, policy(seed))).won
         if num_won > allowed:
             return True
     return False
@@ -52,7 +52,7 @@ async def wins_too_often(candidate: Candidate, policy: Callable[[int], Policy]) 
 async def wins_always(candidate: Candidate, policy: Policy, *, max_turns: int) -> bool:
     """Whether a policy wins each of the first `random_episodes` instances."""
     for seed in range(candidate.config.random_episodes):
-        if not (await _play(candidate, seed, policy, max_turns=max_turns)).won:
+        if not (await play_instance(candidate, seed, policy, max_turns=max_turns)).won:
             return False
     return True
 
@@ -76,12 +76,16 @@ def _repeating(index: int) -> Policy:
     return lambda episode: say(words(episode.observation)[index], has_tools=episode.has_tools)
 
 
-def _guessing(seed: int) -> Policy:
+def guessing(seed: int) -> Policy:
+    """Takes random actions made of what is seen."""
     rng = random.Random(seed)
     return lambda episode: random_action(episode.observation, episode.environment.tools, rng)
 
 
-async def _play(candidate: Candidate, seed: int, policy: Policy, *, max_turns: int | None = None) -> Episode:
+async def play_instance(
+    candidate: Candidate, seed: int, policy: Policy, *, max_turns: int | None = None
+) -> Episode:
+    """One episode of a policy, by default of as many turns as the agent has."""
     episode = await candidate.start(seed, max_turns=max_turns or candidate.surroundings.max_turns)
     while episode.goes_on:
         await episode.take(policy(episode))

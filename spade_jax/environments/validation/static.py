@@ -6,7 +6,7 @@ and playing find. It is no barrier; that is the sandbox.
 """
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from spade_jax.environments.validation.candidate import Candidate, Rejection
@@ -65,9 +65,7 @@ def find_faults(tree: ast.Module) -> list[Finding]:
 def _class_faults(tree: ast.Module) -> Iterator[Finding]:
     """A class whose name ends in Env must have reset and step; one such is enough, as helpers may end so."""
     classes = {node.name: node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
-    playable = {
-        name: node for name, node in classes.items() if name.endswith("Env") and name not in ("Env", _BASE)
-    }
+    playable = {name: node for name, node in classes.items() if _may_be_played(name)}
     if not playable and not _binds_env(tree):
         tools = [node for node in classes.values() if _BASE in _base_names(node)]
         if tools:
@@ -80,16 +78,26 @@ def _class_faults(tree: ast.Module) -> Iterator[Finding]:
         yield Finding(playable[last].lineno, f"class {last} has no {' and no '.join(lacking[last])}")
 
 
+def played_class(tree: ast.Module) -> ast.ClassDef | None:
+    """The class that the sandbox will play: the last one of the module's that can be.
+
+    None where there is none, or where it is bound in another way than by a class statement.
+    """
+    classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
+    playable = [
+        node for name, node in classes.items() if _may_be_played(name) and not _missing(node, classes)
+    ]
+    return playable[-1] if playable else None
+
+
+def _may_be_played(name: str) -> bool:
+    return name.endswith("Env") and name not in ("Env", _BASE)
+
+
 def _missing(node: ast.ClassDef, classes: dict[str, ast.ClassDef]) -> list[str]:
     """Which of reset and step a class neither has nor, as far as can be seen, inherits."""
     found: set[str] = set()
-    seen: set[str] = set()
-    pending = [node]
-    while pending:
-        current = pending.pop()
-        if current.name in seen:
-            continue
-        seen.add(current.name)
+    for current in lineage(node, classes):
         for statement in current.body:
             if isinstance(statement, ast.FunctionDef):
                 found.add(statement.name)
@@ -97,12 +105,24 @@ def _missing(node: ast.ClassDef, classes: dict[str, ast.ClassDef]) -> list[str]:
                 found.update(target.id for target in statement.targets if isinstance(target, ast.Name))
         for base in _base_names(current):
             if base in classes:
-                pending.append(classes[base])
-            elif base == _BASE:
+                continue
+            if base == _BASE:
                 found.add("step")
             elif base not in ("object", "ABC"):
                 found.update(("reset", "step"))  # a class from elsewhere, which loading will look at
     return [name for name in ("reset", "step") if name not in found]
+
+
+def lineage(node: ast.ClassDef, classes: Mapping[str, ast.ClassDef]) -> Iterator[ast.ClassDef]:
+    """A class and those of its bases that the program defines, each once and before its own bases."""
+    seen: set[str] = set()
+    pending = [node]
+    while pending:
+        current = pending.pop(0)
+        if current.name not in seen:
+            seen.add(current.name)
+            yield current
+            pending += [classes[base] for base in _base_names(current) if base in classes]
 
 
 def _base_names(node: ast.ClassDef) -> list[str]:

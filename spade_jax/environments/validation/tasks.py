@@ -31,7 +31,7 @@ async def solution(candidate: Candidate) -> None:
     another right answer, but nonsense too?
     """
     for seed in range(candidate.config.num_seeds):
-        episode = await _solve(candidate, seed)
+        episode = await solve(candidate, seed)
         if episode is None or not candidate.turns_left:
             continue
         if not episode.won:
@@ -44,7 +44,7 @@ async def solution(candidate: Candidate) -> None:
             raise Rejection(f"instance {seed}: {wrong} win as well as its own solution, {last}")
 
 
-async def _solve(candidate: Candidate, seed: int) -> Episode | None:
+async def solve(candidate: Candidate, seed: int) -> Episode | None:
     """The best episode that plays the environment's own solution; None where it cannot be played.
 
     A game whose solution is over before the episode is asked for it again: it may give one round's.

@@ -21,6 +21,10 @@ class WorkdirError(SpadeError):
     """A workdir cannot be written, or belongs to a run with another config."""
 
 
+class AuditError(SpadeError):
+    """There is no set of environments to audit, or the results cannot be written."""
+
+
 class CheckpointError(SpadeError):
     """No usable checkpoint where one is needed, or none could be written."""
 

@@ -43,6 +43,18 @@ def wilson_interval(successes: int, trials: int) -> tuple[float, float]:
     return (low if successes else 0.0), (high if successes < trials else 1.0)
 
 
+def rate_with_interval(name: str, successes: int, trials: int) -> dict[str, float]:
+    """A success fraction as `name`, and its Wilson 95 % interval as `name_low` and `name_high`.
+
+    Raises:
+      ValueError: unless 0 <= successes <= trials, and trials > 0.
+    """
+    if not trials:
+        raise ValueError(f"{name}: no trials, so that there is no rate")
+    low, high = wilson_interval(successes, trials)
+    return {name: successes / trials, f"{name}_low": low, f"{name}_high": high}
+
+
 def means(rows: Iterable[Mapping[str, float]]) -> dict[str, float]:
     """The mean of each metric over the rows that have it; one that no row has is left out."""
     values = defaultdict(list)

@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Sequence
 
 from spade_jax.evaluation.held_out import held_out_plans
-from spade_jax.metrics import wilson_interval
+from spade_jax.metrics import rate_with_interval
 from spade_jax.rollout.episode import EpisodePlan
 from spade_jax.types import EnvironmentSource, Trajectory
 from spade_jax.warm_start.families import HELD_OUT_FAMILIES
@@ -41,12 +41,6 @@ async def evaluate(
     metrics = {"heldout/num_failed": float(len(trajectories) - len(good))}
     for name, group in groups.items():
         if group:
-            metrics |= solve_rate(f"{name}/solve_rate", group)
+            solved = sum(trajectory.episode_return > 0 for trajectory in group)
+            metrics |= rate_with_interval(f"{name}/solve_rate", solved, len(group))
     return metrics
-
-
-def solve_rate(name: str, trajectories: Sequence[Trajectory]) -> dict[str, float]:
-    """The share of some good episodes with a positive return, and its Wilson 95 % interval."""
-    solved = sum(trajectory.episode_return > 0 for trajectory in trajectories)
-    low, high = wilson_interval(solved, len(trajectories))
-    return {name: solved / len(trajectories), f"{name}_low": low, f"{name}_high": high}

@@ -59,7 +59,7 @@ class Candidate:
       needs_hint: whether the reply must have a hint.
       code: the source, once it is extracted.
       hint: "" where there is none.
-      turns_left: turns that the present rung may still play.
+      turns_left, seconds_left: that the present rung may still play.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class Candidate:
     def begin_rung(self) -> None:
         """Gives the next rung its turns and seconds."""
         self.turns_left = MAX_TURNS
-        self._seconds_left = MAX_SECONDS
+        self.seconds_left = MAX_SECONDS
 
     @functools.cached_property
     def tree(self) -> ast.Module:
@@ -137,8 +137,8 @@ class Candidate:
           Rejection: the rung has taken too long; an environment that needs it all cannot be trained on.
         """
         self.turns_left -= 1
-        self._seconds_left -= seconds
-        if self._seconds_left < 0:
+        self.seconds_left -= seconds
+        if self.seconds_left < 0:
             raise Rejection(
                 f"too slow: {MAX_TURNS - self.turns_left} turns took more than {MAX_SECONDS:g} seconds"
             )

@@ -104,6 +104,7 @@ def _figures(plays: Plays, *, seconds_per_token: float) -> dict[str, float | Non
     figures: dict[str, float | None] = {
         "num_episodes": len(trajectories),
         "num_failed": len(trajectories) - len(good),
+        "num_without_room": sum(not _num_tokens(one) for one in good),
     }
     for name, group in (("solve_rate", without_hint), ("solve_rate_with_hint", with_hint)):
         if group:

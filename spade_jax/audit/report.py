@@ -53,6 +53,7 @@ FIELDS = (
 PLAY_FIELDS = (
     "num_episodes",
     "num_failed",
+    "num_without_room",
     "solve_rate",
     "solve_rate_low",
     "solve_rate_high",
@@ -205,7 +206,7 @@ def plays_table(rows: Iterable[Row]) -> Table:
 
 
 def summary_lines(rows: Sequence[Row]) -> list[str]:
-    """How many are valid, and why each other one is not."""
+    """How many are valid, why each other one is not, and what the policy's context cannot hold."""
     num_valid = sum(row["valid"] is True for row in rows)
     rungs = Counter(row["rejected_by"] for row in rows if row["rejected_by"])
     by_rung = ", ".join(f"{count} by {rung}" for rung, count in rungs.most_common())
@@ -214,6 +215,14 @@ def summary_lines(rows: Sequence[Row]) -> list[str]:
         if row["valid"] is not True:
             what = row["detail"].strip().partition("\n")[0]
             lines.append(printable(f"  {row['file']}: {row['rejected_by'] or 'not known'}: {what}"))
+    for row in rows:
+        if row.get("num_without_room"):
+            plays = _of(row["num_without_room"], row["num_episodes"])
+            lines.append(
+                printable(
+                    f"  {row['file']}: in {plays} plays the policy's context has no room for a first reply"
+                )
+            )
     return lines
 
 

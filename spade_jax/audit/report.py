@@ -258,10 +258,9 @@ def _num_distinct(levels: Iterable[Level]) -> int:
     """Levels that differ from each other in what they say to the same actions, or in what solves them."""
     return len(
         {
-            (measures.instances.max_turns, measures.blind.transcripts, own.texts if own is not None else ())
+            (measures.instances.max_turns, measures.blind.transcripts, measures.own_solution)
             for _, measures in levels
             if measures.instances is not None and measures.blind is not None
-            for own in [measures.own_solution]
         }
     )
 

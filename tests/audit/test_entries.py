@@ -55,7 +55,14 @@ def test_a_jsonl_file_keeps_its_line_numbers_and_passes_over_no_line_that_has_so
     ]
     assert [entry.source for entry in entries[2:]] == [None] * 6
     problems = [entry.problem for entry in entries[2:]]
-    expected = ["Unterminated string", "no object", "no code", "hint is of type int", "decode byte", "recursion"]
+    expected = [
+        "Unterminated string",
+        "no object",
+        "no code",
+        "hint is of type int",
+        "decode byte",
+        "recursion",
+    ]
     for problem, part in zip(problems, expected, strict=True):
         assert part in problem
 

@@ -39,14 +39,18 @@ async def load_policy(workdir: Path, stack: contextlib.AsyncExitStack, reporter:
     """
     config = read_config(workdir)
     jax.config.update("jax_compilation_cache_dir", str(user_cache_dir() / "xla"))
-    machinery, _ = await build(config, stack, track=reporter.track)
     checkpoints = workdir / "checkpoints"
+    no_checkpoint = CheckpointError(f"no checkpoint in {checkpoints}; wait for the run's first one")
     with Checkpointer(checkpoints, keep=None) as checkpointer:
+        # Asked first: a run that is still in its warm start would have it done here too.
+        if checkpointer.is_empty:
+            raise no_checkpoint
+        machinery, _ = await build(config, stack, track=reporter.track)
         restored = checkpointer.restore_latest(
             abstract_state(machinery.architecture, machinery.updater.optimizer, machinery.mesh)
         )
     if restored is None:
-        raise CheckpointError(f"no checkpoint in {checkpoints}; wait for the run's first one")
+        raise no_checkpoint
     reporter.say(f"policy of {workdir} before cycle {restored.cycle}")
     machinery.engine.load_weights(restored.state.params, version=restored.cycle)
     machinery.engine.warm_up()

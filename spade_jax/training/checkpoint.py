@@ -17,7 +17,7 @@ import logging
 import os
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -87,6 +87,11 @@ class Checkpointer:
             )
         self._saving = cycle
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is no checkpoint at all, usable or not."""
+        return not self._cycles()
+
     def restore_latest(self, abstract_state: TrainState) -> Restored | None:
         """The newest usable checkpoint, or None if there is no checkpoint at all.
 
@@ -102,7 +107,7 @@ class Checkpointer:
         """
         self.wait()
         damaged: dict[int, str] = {}
-        for cycle in sorted(self._manager.all_steps(), reverse=True):
+        for cycle in sorted(self._cycles(), reverse=True):
             try:
                 with _quiet():
                     restored = self._restore(cycle, abstract_state)
@@ -151,6 +156,13 @@ class Checkpointer:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _cycles(self) -> Sequence[int]:
+        """Of all checkpoints, also those that another process has saved since this was opened."""
+        if self._read_only:
+            with _quiet():
+                self._manager.reload()
+        return self._manager.all_steps()
 
     def _restore(self, cycle: int, abstract_state: TrainState) -> Restored:
         small = self._manager.restore(

@@ -107,8 +107,16 @@ def test_a_reader_changes_nothing_in_a_folder_that_another_process_saves_to(tmp_
 
 def test_a_reader_makes_no_folder(tmp_path):
     with Checkpointer(tmp_path / "new", keep=None) as checkpointer:
+        assert checkpointer.is_empty
         assert checkpointer.restore_latest(ABSTRACT) is None
     assert not (tmp_path / "new").exists()
+
+
+def test_a_reader_sees_what_was_saved_after_it_had_opened_the_folder(tmp_path):
+    saved(tmp_path, 1, 2, keep=2)
+    with Checkpointer(tmp_path, keep=None) as checkpointer:
+        saved(tmp_path, 3, 4, keep=2)
+        assert checkpointer.restore_latest(ABSTRACT).cycle == 4
 
 
 @pytest.fixture(scope="module")

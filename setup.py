@@ -29,6 +29,7 @@ setup(
         "orbax-checkpoint>=0.12,<0.13",
         "pydantic>=2.12,<3",
         "rich>=14",
+        "scipy>=1.14,<2",
         "sentencepiece>=0.2.1,<0.3",
         "tensorboardX>=2.6.4,<3",
         "tensorstore>=0.1.80,<0.2",

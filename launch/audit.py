@@ -2,7 +2,7 @@
 
     python launch/audit.py --environments=DIR_OR_JSONL [--model=runs/quickstart] [--json FILE] [--csv FILE]
 
-Exit codes: 0 the audit ran, whatever it found, 1 an error.
+Exit codes: 0 the audit ran, whatever it found, 1 an error, 130 stopped from the keyboard.
 """
 
 import logging
@@ -52,6 +52,8 @@ def main(argv: Sequence[str]) -> int:
     except SpadeError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        return 130
     return 0
 
 

@@ -206,7 +206,7 @@ def plays_table(rows: Iterable[Row]) -> Table:
 
 
 def summary_lines(rows: Sequence[Row]) -> list[str]:
-    """How many are valid, why each other one is not, and what the policy's context cannot hold."""
+    """How many are valid, why each other one is not, and what else is amiss."""
     num_valid = sum(row["valid"] is True for row in rows)
     rungs = Counter(row["rejected_by"] for row in rows if row["rejected_by"])
     by_rung = ", ".join(f"{count} by {rung}" for rung, count in rungs.most_common())
@@ -215,6 +215,8 @@ def summary_lines(rows: Sequence[Row]) -> list[str]:
         if row["valid"] is not True:
             what = row["detail"].strip().partition("\n")[0]
             lines.append(printable(f"  {row['file']}: {row['rejected_by'] or 'not known'}: {what}"))
+        elif row["failure"]:
+            lines.append(printable(f"  {row['file']}: valid, and yet failed later: {row['failure']}"))
     for row in rows:
         if row.get("num_without_room"):
             plays = _of(row["num_without_room"], row["num_episodes"])

@@ -28,6 +28,10 @@ FILES = {
     "copy_of_sums.py": SUMS.replace("SumsEnv", "AdditionEnv").replace("Put it in a box.", "The sum?"),
     "fixed.py": single("self.text = 'Seventeen times three?'", "move == '51'"),
     "graded.py": GRADED,
+    # Only one instance is broken, which no rung comes to play.
+    "late.py": spoilt(
+        SUMS, "        self.turn_count += 1\n", "        self.turn_count += 1 // (self.seed != 6)\n"
+    ).replace("self.rng = random.Random(seed)", "self.seed, self.rng = seed, random.Random(seed)"),
     "network.py": f"import socket\n{SUMS}",
     "no_class.py": "answer = 42\n",
     "sums.py": SUMS,
@@ -122,6 +126,14 @@ def test_an_environment_that_is_always_the_same_shows(audited):
     assert (row["valid"], row["distinct_observations"], row["distinct_instances"]) == (True, 1, 1)
 
 
+def test_a_failure_after_the_ladder_leaves_what_it_spoils_unknown(audited):
+    row = audited[0]["late.py"]
+    assert row["valid"] is True
+    assert "ZeroDivisionError" in row["failure"]
+    assert row["random_win_rate"] is row["distinct_instances"] is row["solution_win_rate"] is None
+    assert row["distinct_observations"] == NUM_SEEDS
+
+
 def test_levels_are_tried(audited):
     row = audited[0]["graded.py"]
     assert (row["level_parameter"], row["distinct_levels"]) == ("__init__(difficulty)", 3)
@@ -141,9 +153,10 @@ def test_near_duplicates_are_found_both_ways(audited):
 
 
 def test_seconds_are_measured_where_there_is_something_to_measure(audited):
+    measured = {"seconds_load": "num_seeds", "seconds_reset": "num_seeds", "seconds_step": "random_win_rate"}
     for name, row in audited[0].items():
-        for cost in ("seconds_load", "seconds_reset", "seconds_step"):
-            assert (row[cost] is None) == (row["num_seeds"] is None), name
+        for cost, figure in measured.items():
+            assert (row[cost] is None) == (row[figure] is None), name
             assert row[cost] is None or 0 < row[cost] < 60
 
 

@@ -40,12 +40,8 @@ class LevelParameter(NamedTuple):
     values: tuple[Any, ...]
 
 
-def find_level(code: str) -> LevelParameter | None:
-    """The parameter that sets a program's difficulty; None where it has none, or is not Python."""
-    try:
-        tree = ast.parse(code)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return None
+def find_level(tree: ast.Module) -> LevelParameter | None:
+    """The parameter that sets a program's difficulty; None where it has none."""
     played = played_class(tree)
     if played is None:
         return None

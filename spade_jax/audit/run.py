@@ -12,6 +12,7 @@ from spade_jax.audit import report
 from spade_jax.audit.entries import Entry, read_entries
 from spade_jax.audit.levels import find_level
 from spade_jax.audit.measure import measure, measure_levels
+from spade_jax.audit.syntax import parse
 from spade_jax.audit.verdict import judge, setting_of
 from spade_jax.config import SandboxConfig, ValidationConfig
 from spade_jax.environments.sandboxed import start_sandbox
@@ -134,8 +135,9 @@ async def _examine(entry: Entry, surroundings: Surroundings, *, num_seeds: int) 
     if entry.source is None:
         return report.unreadable_row(entry)
     code = entry.source.code
-    surroundings = dataclasses.replace(surroundings, setting=setting_of(code))
-    parameter = find_level(code)
+    tree = parse(code)
+    surroundings = dataclasses.replace(surroundings, setting=setting_of(tree))
+    parameter = find_level(tree)
     return report.environment_row(
         entry,
         await judge(entry.source, surroundings),

@@ -9,12 +9,8 @@ from spade_jax.types import EnvironmentSource, Setting, ValidationReport
 _TOOL_NAMES = {"ToolUseBaseEnv", "get_tools"}
 
 
-def setting_of(code: str) -> Setting:
+def setting_of(tree: ast.Module) -> Setting:
     """What a program means to be: tool use where it names the base class, or lists tools itself."""
-    try:
-        tree = ast.parse(code)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return "games"
     names = {
         node.id if isinstance(node, ast.Name) else node.name
         for node in ast.walk(tree)

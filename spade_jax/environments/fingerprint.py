@@ -2,6 +2,7 @@
 
 import ast
 import hashlib
+import warnings
 
 
 def fingerprint(code: str) -> str:
@@ -10,7 +11,9 @@ def fingerprint(code: str) -> str:
     Raises:
       SyntaxError: the text is not Python.
     """
-    tree = ast.parse(code)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SyntaxWarning)
+        tree = ast.parse(code)
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             node.value = ""

@@ -1,6 +1,7 @@
 import pytest
 
 from spade_jax.audit.levels import LevelParameter, at_level, find_level
+from spade_jax.audit.syntax import parse
 from tests.scripted import running_sandbox
 
 PLAYED = """
@@ -40,9 +41,9 @@ def program(*, base="", own="", reset=", seed=None", shown=""):
 def test_the_values_are_of_the_parameters_kind_and_hold_its_default(arguments, name, values):
     for method in ("own", "base"):
         code = program(**{method: f"def __init__(self, {arguments}): pass"})
-        assert find_level(code) == LevelParameter("QuizEnv", "__init__", name, values)
+        assert find_level(parse(code)) == LevelParameter("QuizEnv", "__init__", name, values)
     code = program(reset=f", seed=None, {arguments}")
-    assert find_level(code) == LevelParameter("QuizEnv", "reset", name, values)
+    assert find_level(parse(code)) == LevelParameter("QuizEnv", "reset", name, values)
 
 
 @pytest.mark.parametrize(
@@ -57,7 +58,7 @@ def test_the_values_are_of_the_parameters_kind_and_hold_its_default(arguments, n
     ],
 )
 def test_programs_without_a_level(code):
-    assert find_level(code) is None
+    assert find_level(parse(code)) is None
 
 
 def test_a_program_at_a_level_plays_as_the_one_that_it_was_made_of():
@@ -65,7 +66,7 @@ def test_a_program_at_a_level_plays_as_the_one_that_it_was_made_of():
         program(own="def __init__(self, level=1): self.level = level", shown="level {self.level}"),
         program(reset=", seed=None, level=1", shown="level {level}"),
     ):
-        parameter = find_level(code)
+        parameter = find_level(parse(code))
 
         async def first(pool, code):
             async with await pool.open(code) as environment:

@@ -199,7 +199,11 @@ def command(*flags):
 
 
 def test_the_command_ends_well_whatever_it_found_and_shows_no_control_characters(tmp_path):
-    hostile = single("self.text = 'x'", "1 / 0").replace("import random", "raise ValueError('\\x1b[2J')")
+    hostile = single("self.text = 'x'", "1 / 0").replace(
+        "import random",
+        # Python warns of the escape, which is no news to who audits.
+        "pattern = '\\d'\nraise ValueError('\\x1b[2J')",
+    )
     path = tmp_path / "set.jsonl"
     path.write_text(json.dumps({"code": hostile}) + "\n" + json.dumps({"code": SUMS, "hint": SUMS_HINT}))
     found = command(f"--environments={path}", "--seeds=2", "--json", str(tmp_path / "out.json"))

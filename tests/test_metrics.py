@@ -9,7 +9,14 @@ from hypothesis import strategies as st
 from tensorboardX.proto.event_pb2 import Event, SessionLog
 
 from spade_jax.errors import WorkdirError
-from spade_jax.metrics import MetricsWriter, means, read_rows, summarise, wilson_interval
+from spade_jax.metrics import (
+    MetricsWriter,
+    means,
+    rate_with_interval,
+    read_rows,
+    summarise,
+    wilson_interval,
+)
 
 counts = st.integers(1, 400).flatmap(lambda trials: st.tuples(st.integers(0, trials), st.just(trials)))
 
@@ -31,6 +38,13 @@ def points(folder):
                 shown = [point for point in shown if point[0] < event.step]
             shown += [(event.step, value.tag, value.simple_value) for value in event.summary.value]
     return shown
+
+
+def test_a_rate_comes_with_its_interval_and_needs_a_trial():
+    low, high = wilson_interval(15, 148)
+    assert rate_with_interval("won", 15, 148) == {"won": 15 / 148, "won_low": low, "won_high": high}
+    with pytest.raises(ValueError, match="won: no trials"):
+        rate_with_interval("won", 0, 0)
 
 
 def test_wilson_interval_oracle():

@@ -76,6 +76,24 @@ def audit(
     return rows
 
 
+async def examine(entry: Entry, surroundings: Surroundings, *, num_seeds: int) -> report.Row:
+    """All that is found out about one environment without a policy."""
+    if entry.source is None:
+        return report.unreadable_row(entry)
+    code = entry.source.code
+    tree = parse(code)
+    surroundings = dataclasses.replace(surroundings, setting=setting_of(tree))
+    parameter = find_level(tree)
+    return report.environment_row(
+        entry,
+        await judge(entry.source, surroundings),
+        await measure(code, surroundings, num_seeds=num_seeds),
+        parameter,
+        await measure_levels(code, parameter, surroundings, num_seeds=num_seeds),
+        setting=surroundings.setting,
+    )
+
+
 async def _audit(
     entries: Sequence[Entry],
     *,
@@ -104,13 +122,13 @@ async def _audit(
         cores = asyncio.Semaphore(len(os.sched_getaffinity(0)))
         with reporter.bar("environments", len(entries)) as bar:
 
-            async def examine(entry: Entry) -> report.Row:
+            async def examine_in_turn(entry: Entry) -> report.Row:
                 async with cores:
-                    row = await _examine(entry, surroundings, num_seeds=num_seeds)
+                    row = await examine(entry, surroundings, num_seeds=num_seeds)
                 bar.advance()
                 return row
 
-            rows = await asyncio.gather(*map(examine, entries))
+            rows = await asyncio.gather(*map(examine_in_turn, entries))
         programs = [(entry.file, entry.source.code) for entry in entries if entry.source is not None]
         report.add_clusters(rows, NoveltyIndex(programs).clusters(surroundings.config.max_similarity))
         if machinery is not None:
@@ -127,24 +145,6 @@ def _surroundings_of(machinery: "Machinery") -> Surroundings:
         held_out=machinery.held_out_fingerprints,
         setting=config.setting,
         max_turns=config.agent.max_turns,
-    )
-
-
-async def _examine(entry: Entry, surroundings: Surroundings, *, num_seeds: int) -> report.Row:
-    """All that is found out about one environment without a policy."""
-    if entry.source is None:
-        return report.unreadable_row(entry)
-    code = entry.source.code
-    tree = parse(code)
-    surroundings = dataclasses.replace(surroundings, setting=setting_of(tree))
-    parameter = find_level(tree)
-    return report.environment_row(
-        entry,
-        await judge(entry.source, surroundings),
-        await measure(code, surroundings, num_seeds=num_seeds),
-        parameter,
-        await measure_levels(code, parameter, surroundings, num_seeds=num_seeds),
-        setting=surroundings.setting,
     )
 
 

@@ -62,17 +62,16 @@ def test_programs_without_a_level(code):
 
 
 def test_a_program_at_a_level_plays_as_the_one_that_it_was_made_of():
-    for code in (
-        program(own="def __init__(self, level=1): self.level = level", shown="level {self.level}"),
-        program(reset=", seed=None, level=1", shown="level {level}"),
-    ):
-        parameter = find_level(parse(code))
+    async def first(pool, code):
+        async with await pool.open(code) as environment:
+            return (await environment.reset(0)).observation
 
-        async def first(pool, code):
-            async with await pool.open(code) as environment:
-                return (await environment.reset(0)).observation
-
-        with running_sandbox() as sandbox:
+    with running_sandbox() as sandbox:
+        for code in (
+            program(own="def __init__(self, level=1): self.level = level", shown="level {self.level}"),
+            program(reset=", seed=None, level=1", shown="level {level}"),
+        ):
+            parameter = find_level(parse(code))
             for value in (1, 3):
                 shown = sandbox.run(first(sandbox.pool, at_level(code, parameter, value)))
                 assert shown == f"level {value}"

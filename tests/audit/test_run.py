@@ -9,9 +9,15 @@ import sys
 
 import pytest
 
-from spade_jax.audit.run import audit
+from spade_jax.audit.entries import Entry
+from spade_jax.audit.report import summary_lines
+from spade_jax.audit.run import audit, examine
+from spade_jax.config import ValidationConfig
+from spade_jax.environments.validation.candidate import Surroundings
 from spade_jax.errors import AuditError
+from spade_jax.types import EnvironmentSource
 from tests.environments.validation.designs import BANK, SUMS, SUMS_HINT, single, spoilt
+from tests.scripted import FaultySandbox, running_sandbox
 
 CHECKOUT = pathlib.Path(__file__).resolve().parents[2]
 REFERENCE_CONTRACT = CHECKOUT / "tests" / "environments" / "reference_contract"
@@ -190,6 +196,22 @@ def test_the_reference_contracts(tmp_path):
     levels = {row["file"]: (row["level_parameter"], row["distinct_levels"]) for row in rows}
     assert levels.pop("cipher_wheel.py") == ("__init__(difficulty)", 1)
     assert set(levels.values()) == {("", None)}
+
+
+def test_a_fault_of_the_sandbox_is_no_verdict():
+    source = EnvironmentSource(environment_id="sums", skill="", code=SUMS, hint="")
+    with running_sandbox() as sandbox:
+        surroundings = Surroundings(
+            sandbox=FaultySandbox(sandbox.pool, "Sums"),
+            config=ValidationConfig(),
+            held_out=frozenset(),
+            setting="games",
+            max_turns=4,
+        )
+        row = sandbox.run(examine(Entry(file="sums.py", source=source), surroundings, num_seeds=2))
+    assert (row["valid"], row["rejected_by"], row["detail"]) == (None, "", "the sandbox failed")
+    assert row["failure"] == "the sandbox failed: no more processes"
+    assert summary_lines([row]) == ["0 of 1 valid", "  sums.py: not known: the sandbox failed"]
 
 
 def command(*flags):

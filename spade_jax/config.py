@@ -180,7 +180,7 @@ class DesignerConfig:
       difficulty: what the prompt asks for; `adaptive` follows the skill's win rate, "" says nothing.
       thinking: whether the chat template asks for thinking.
       max_tokens: longest reply.
-      attempts: replies asked for, at most, until one is valid; the last one counts.
+      attempts: replies asked for, at most, until one is valid; each is a design of its own.
       repair_turns: replies in which a rejected design may be mended; only the first reply trains.
       rejected: whether a design that fails validation is trained on with `rejected_reward`, or dropped.
       loss_weight: weight of the role in the loss.

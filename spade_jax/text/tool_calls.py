@@ -4,6 +4,8 @@
                                 -> calls, in order   -> its tools
                                 -> malformed, why    -> `format_reminder`, to the agent
 
+    read_sequence(text, schemas) -> calls and answers, of a text that consists of them
+
 A call stands between `<tool_call>` and `</tool_call>` in one of the two forms that chat templates teach:
 
     {"name": "buy", "arguments": {"count": 3}}
@@ -30,6 +32,8 @@ _ANSWER_OPEN, _ANSWER_CLOSE = "<answer>", "</answer>"
 _BLOCK_START = re.compile(r"\s*(?:```\w*\s*)?")
 _BLOCK_END = re.compile(r"\s*(?:```\s*)?</tool_call>")
 _SPACE = re.compile(r"\s*")
+_BLOCK_OPEN = re.compile(f"{_OPEN}|{_ANSWER_OPEN}")
+_WORD = re.compile(r"[^\W\d_]")
 _FUNCTION = re.compile(r"<function=([^<>\n]+)>\s*")
 _PARAMETER = re.compile(r"<parameter=([^<>\n]+)>")
 _STRAY = re.compile(r"</tool_call>|<function=")
@@ -112,6 +116,34 @@ def read_action(reply: str, schemas: Schemas) -> ToolReply:
     elif not calls and _STRAY.search(text):
         malformed = f"{_OPEN} does not stand before it"
     return ToolReply(answer=None, calls=tuple(calls), malformed=malformed, action=text.strip())
+
+
+def read_sequence(text: str, schemas: Schemas) -> list[ToolCall | str]:
+    """The calls and answers, as their text, of a text that consists of them, in order.
+
+    Numbers and marks may stand around them. Empty where words do, or where a block cannot be read.
+
+    Args:
+      schemas: as for `read_action`.
+    """
+    actions: list[ToolCall | str] = []
+    position = 0
+    while opened := _BLOCK_OPEN.search(text, position):
+        if _WORD.search(text, position, opened.start()):
+            return []
+        if opened[0] == _OPEN:
+            try:
+                calls, position = _read_block(text, opened.end(), schemas)
+            except _Unreadable:
+                return []
+            actions += calls
+        else:
+            closed = text.find(_ANSWER_CLOSE, opened.end())
+            if closed < 0:
+                return []
+            actions.append(text[opened.end() : closed].strip())
+            position = closed + len(_ANSWER_CLOSE)
+    return [] if _WORD.search(text, position) else actions
 
 
 def format_reminder(reason: str) -> str:

@@ -4,25 +4,16 @@ A game is told `\boxed{X}`, as the agent's replies are passed on. Where an envir
 action is a call of one or `<answer>X</answer>`.
 """
 
-import json
 import re
-from typing import Any, NamedTuple
+from collections.abc import Sequence
 
 from spade_jax.sandbox.environment import SandboxedEnvironment
-from spade_jax.sandbox.protocol import Step
-
-
-class ToolCall(NamedTuple):
-    """One call of a tool."""
-
-    name: str
-    arguments: dict[str, Any]
-
+from spade_jax.sandbox.protocol import Step, Tool
+from spade_jax.text.tool_calls import ToolCall, read_sequence
 
 Action = str | ToolCall
 
 _BARE = re.compile(r"[-+]?\w[\w.]{0,63}")
-_BLOCK = re.compile(r"<(tool_call|answer)>(.*?)</\1>", re.DOTALL)
 _BRACES = re.compile(r"\\boxed\{|\{|\}")
 _DRESSED = re.compile(r"(\\boxed\{|<answer>|)(.*?)(\}|</answer>|)", re.DOTALL)
 _NUMBER = re.compile(r"[-+]?\d{1,15}(\.\d{1,15})?")
@@ -52,11 +43,14 @@ def said(action: str) -> str:
     return dressed[2].strip()
 
 
-def read_solution(text: str, *, has_tools: bool) -> list[list[Action]]:
+def read_solution(text: str, tools: Sequence[Tool]) -> list[list[Action]]:
     r"""The actions that an environment's solution consists of.
 
-    Playable are a sequence of `\boxed{}` moves, with or without words around them; calls of tools, as
-    JSON, and an answer, with no words around them; and a single word or number.
+    Playable are a sequence of `\boxed{}` moves, with or without words around them; calls of tools and an
+    answer, with no words around them; and a single word or number.
+
+    Args:
+      tools: of the episode, none in a game.
 
     Returns:
       the ways to play it, likeliest first; empty for prose, which says nothing that can be played.
@@ -64,9 +58,11 @@ def read_solution(text: str, *, has_tools: bool) -> list[list[Action]]:
     text = text.strip()
     if len(text) > _MAX_SOLUTION:
         return []
-    if has_tools:
-        actions = _read_blocks(text)
-        return [actions] if actions else []
+    if tools:
+        found = read_sequence(text, {tool.name: tool.parameters for tool in tools})
+        if not any(isinstance(item, str) for item in found):
+            return []
+        return [[say(item, has_tools=True) if isinstance(item, str) else item for item in found]]
     moves = _read_boxes(text)
     if moves:
         return [[say(move, has_tools=False) for move in moves]]
@@ -85,33 +81,6 @@ def spoil(action: str) -> list[str]:
     dressed = _DRESSED.fullmatch(action)
     assert dressed is not None, "the pattern matches any text"
     return [f"{dressed[1]}{wrong}{dressed[3]}" for wrong in (near, _NONSENSE)]
-
-
-def _read_blocks(text: str) -> list[Action]:
-    """The calls and answers of a text that has nothing else in it, and at least one answer."""
-    if re.search(r"[^\W\d_]", _BLOCK.sub("", text)):
-        return []
-    actions: list[Action] = []
-    for block in _BLOCK.finditer(text):
-        if block[1] == "answer":
-            actions.append(say(block[2].strip(), has_tools=True))
-            continue
-        call = _read_call(block[2])
-        if call is None:
-            return []
-        actions.append(call)
-    return actions if any(isinstance(action, str) for action in actions) else []
-
-
-def _read_call(text: str) -> ToolCall | None:
-    try:
-        call = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(call, dict) or not isinstance(call.get("name"), str):
-        return None
-    arguments = call.get("arguments", {})
-    return ToolCall(call["name"], arguments) if isinstance(arguments, dict) else None
 
 
 def _read_boxes(text: str) -> list[str]:

@@ -8,6 +8,7 @@ wins with it. The answer is what the environment's solution says, where that can
 import collections
 import functools
 import re
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from spade_jax.environments.validation.actions import Action, read_solution, said, say
@@ -19,6 +20,7 @@ from spade_jax.environments.validation.chance import (
     wins_always,
     wins_too_often,
 )
+from spade_jax.sandbox.protocol import Tool
 from spade_jax.text.extract import MAX_HINT_CHARACTERS
 
 # Instances whose observations and answers are compared: by chance, an answer that is one of three stands
@@ -89,15 +91,15 @@ async def hint(candidate: Candidate) -> None:
     if not 0 < len(text) <= MAX_HINT_CHARACTERS:
         raise Rejection(f"a hint of {len(text)} characters; want 1 to {MAX_HINT_CHARACTERS}")
     instances = await _instances(candidate)
-    has_tools = bool((await candidate.environment()).tools)
+    tools = (await candidate.environment()).tools
     for moves in {" ".join(instance.moves): instance.moves for instance in instances.values()}.values():
         answer = _tokens(" ".join(moves))
         if not _occurrences(_tokens(text), answer):
             continue
-        policy = _reciting([say(move, has_tools=has_tools) for move in moves])
+        policy = _reciting([say(move, has_tools=bool(tools)) for move in moves])
         if len(answer) >= LONG_ANSWER or await wins_always(candidate, policy, max_turns=HINT_TURNS):
             raise Rejection(f"the hint contains the answer: {' '.join(moves)!r}")
-    for name, actions in _recitals(text, has_tools=has_tools).items():
+    for name, actions in _recitals(text, tools).items():
         if await wins_too_often(candidate, always(_reciting(actions))):
             raise Rejection(f"{name} wins; a hint may help to find the answer, and not be it")
     for word in dict.fromkeys(re.findall(r"[\w-]+", text)):
@@ -111,11 +113,10 @@ async def _instances(candidate: Candidate) -> dict[int, Instance]:
     instances = {}
     for seed in range(max(candidate.config.num_seeds, NUM_INSTANCES)):
         observation = (await environment.reset(seed)).observation
-        has_tools = bool(environment.tools)
-        ways = read_solution(await environment.solution() or "", has_tools=has_tools)
+        ways = read_solution(await environment.solution() or "", environment.tools)
         moves = [said(action) for action in ways[0] if isinstance(action, str)] if ways else []
         # "done" is what every instance of a multi-step task ends with.
-        if has_tools and moves == ["done"]:
+        if environment.tools and moves == ["done"]:
             continue
         if 0 < len(_tokens(" ".join(moves))) <= MAX_ANSWER:
             instances[seed] = Instance(observation, moves)
@@ -184,13 +185,13 @@ def _read(place: Place, observation: str, sizes: list[int]) -> list[str]:
     return pieces
 
 
-def _recitals(text: str, *, has_tools: bool) -> dict[str, list[Action]]:
+def _recitals(text: str, tools: Sequence[Tool]) -> dict[str, list[Action]]:
     """The hint as an action, as it is and as a move, and the actions that it spells out."""
     recitals: dict[str, list[Action]] = {
         "saying the hint": [text],
-        "saying the hint as a move": [say(text, has_tools=has_tools)],
+        "saying the hint as a move": [say(text, has_tools=bool(tools))],
     }
-    ways = read_solution(text, has_tools=has_tools)
+    ways = read_solution(text, tools)
     if ways:
         recitals["doing what the hint spells out"] = ways[0]
     return recitals

@@ -10,8 +10,9 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from spade_jax.environments.validation.actions import Action, ToolCall, say
+from spade_jax.environments.validation.actions import Action, say
 from spade_jax.sandbox.protocol import Tool
+from spade_jax.text.tool_calls import ToolCall
 
 # Quoted text, boxed text, numbers, and words in a row with `,`, `/`, `|` or "or" between them.
 _QUOTED = re.compile(
@@ -63,7 +64,7 @@ def random_call(tool: Tool, observation: str, rng: random.Random) -> ToolCall:
     arguments = _object(tool.parameters, observation, rng)
     if len(json.dumps(arguments)) > _MAX_ARGUMENTS:
         arguments = {}
-    return ToolCall(tool.name, arguments)
+    return ToolCall(name=tool.name, arguments=arguments)
 
 
 def _value(schema: Any, observation: str, rng: random.Random) -> Any:

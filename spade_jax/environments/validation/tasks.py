@@ -51,13 +51,12 @@ async def solve(candidate: Candidate, seed: int) -> Episode | None:
     """
     environment = await candidate.environment()
     await environment.reset(seed)
-    has_tools = bool(environment.tools)
-    ways = read_solution(await environment.solution() or "", has_tools=has_tools)
+    ways = read_solution(await environment.solution() or "", environment.tools)
     episode = None
     for index, actions in enumerate(ways):
         episode = await _follow(candidate, seed, actions)
-        while episode.goes_on and not has_tools:
-            more = read_solution(await environment.solution() or "", has_tools=has_tools)
+        while episode.goes_on and not environment.tools:
+            more = read_solution(await environment.solution() or "", environment.tools)
             if index >= len(more):
                 break
             await _continue(episode, more[index])

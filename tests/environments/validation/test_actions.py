@@ -4,9 +4,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spade_jax.environments.validation.actions import ToolCall, read_solution, said, say, spoil
+from spade_jax.environments.validation.actions import read_solution, said, say, spoil
+from spade_jax.sandbox.protocol import Tool
+from spade_jax.text.tool_calls import ToolCall
 
+TOOLS = [Tool(name="f", description="", parameters={"properties": {"code": {"type": "string"}}})]
 CALL = '<tool_call>{"name": "f", "arguments": {"a": {"b": [1]}}}</tool_call>'
+
+
+def call(**arguments):
+    return ToolCall(name="f", arguments=arguments)
+
 
 
 @pytest.mark.parametrize(
@@ -28,20 +36,29 @@ CALL = '<tool_call>{"name": "f", "arguments": {"a": {"b": [1]}}}</tool_call>'
     ],
 )
 def test_solutions_of_games(text, ways):
-    assert read_solution(text, has_tools=False) == ways
+    assert read_solution(text, []) == ways
 
 
 @pytest.mark.parametrize(
     ("text", "actions"),
     [
-        (f"{CALL}\n<answer> done </answer>", [ToolCall("f", {"a": {"b": [1]}}), "<answer>done</answer>"]),
-        (f"1. {CALL}, 2. <answer>7</answer>", [ToolCall("f", {"a": {"b": [1]}}), "<answer>7</answer>"]),
-        ('<tool_call>{"name": "f"}</tool_call><answer>7</answer>', [ToolCall("f", {}), "<answer>7</answer>"]),
+        (f"{CALL}\n<answer> done </answer>", [call(a={"b": [1]}), "<answer>done</answer>"]),
+        (f"1. {CALL}, 2. <answer>7</answer>", [call(a={"b": [1]}), "<answer>7</answer>"]),
+        ('<tool_call>{"name": "f"}</tool_call><answer>7</answer>', [call(), "<answer>7</answer>"]),
+        (
+            "<tool_call><function=f><parameter=code>007</parameter></function></tool_call><answer>7</answer>",
+            [call(code="007"), "<answer>7</answer>"],
+        ),
+        (
+            '<tool_call>{"name": "f", "arguments": {"code": "<answer>1</answer>"}}</tool_call>'
+            "<answer>7</answer>",
+            [call(code="<answer>1</answer>"), "<answer>7</answer>"],
+        ),
         ("<answer>7</answer>", ["<answer>7</answer>"]),
     ],
 )
 def test_solutions_with_tools(text, actions):
-    assert read_solution(text, has_tools=True) == [actions]
+    assert read_solution(text, TOOLS) == [actions]
 
 
 @pytest.mark.parametrize(
@@ -52,6 +69,8 @@ def test_solutions_with_tools(text, actions):
         CALL,
         "42",
         "<tool_call>f(1)</tool_call><answer>7</answer>",
+        f"{CALL}<answer>7",
+        f"{CALL}<answer>7</answer> it is",
         "<tool_call>[1]</tool_call><answer>7</answer>",
         '<tool_call>{"name": 1}</tool_call><answer>7</answer>',
         '<tool_call>{"name": "f", "arguments": [1]}</tool_call><answer>7</answer>',
@@ -60,12 +79,12 @@ def test_solutions_with_tools(text, actions):
     ],
 )
 def test_prose_and_broken_calls_cannot_be_played(text):
-    assert read_solution(text, has_tools=True) == []
+    assert read_solution(text, TOOLS) == []
 
 
 @given(st.text(max_size=200) | st.text('\\boxed{}<>answer/tool_call" 1:,', max_size=60), st.booleans())
 def test_any_text_can_be_looked_at(text, has_tools):
-    for way in read_solution(text, has_tools=has_tools):
+    for way in read_solution(text, TOOLS if has_tools else []):
         assert way
         assert all(said(action) is not None for action in way if isinstance(action, str))
 

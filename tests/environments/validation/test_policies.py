@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spade_jax.environments.validation.actions import ToolCall
 from spade_jax.environments.validation.policies import (
     options,
     random_action,
@@ -16,6 +15,7 @@ from spade_jax.environments.validation.policies import (
     words,
 )
 from spade_jax.sandbox.protocol import Tool
+from spade_jax.text.tool_calls import ToolCall
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=9),

@@ -335,7 +335,8 @@ def settle(
         is_due = cycle >= design.cycle + config.designer.delay
         environment_id = design.history.environment_id
         if environment_id in plays and not (is_due and config.designer.delay):
-            design = design.with_plays(plays[environment_id].without_hint, estimates.get(environment_id))
+            both = plays[environment_id]
+            design = design.with_plays(both.without_hint, both.with_hint, estimates.get(environment_id))
         (due if is_due or cycle == config.num_cycles - 1 else still_open).append(design)
     return due, tuple(still_open)
 

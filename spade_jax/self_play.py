@@ -28,17 +28,23 @@ class OpenDesign:
     rejected: bool
     history: PlayHistory
 
-    def with_plays(self, plays: list[Trajectory], estimate: RegretEstimate | None) -> "OpenDesign":
-        """With one more cycle's plays without hint; its first cycle's estimate stays."""
+    def with_plays(
+        self,
+        without_hint: list[Trajectory],
+        with_hint: list[Trajectory],
+        estimate: RegretEstimate | None,
+    ) -> "OpenDesign":
+        """With one more cycle's plays; its first cycle's estimate stays."""
         history = self.history
-        good = tuple(play.episode_return for play in plays if not play.failure)
+        good = tuple(play.episode_return for play in without_hint if not play.failure)
+        timed_out = any(play.failure == "timeout" for play in (*without_hint, *with_hint))
         return dataclasses.replace(
             self,
             history=dataclasses.replace(
                 history,
                 returns=(*history.returns, good),
                 estimate=history.estimate or estimate,
-                timed_out=history.timed_out or any(play.failure == "timeout" for play in plays),
+                timed_out=history.timed_out or timed_out,
             ),
         )
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from spade_jax.errors import HostFault
+from spade_jax.errors import HostFault, SpadeError
 from spade_jax.sampling.engine import Completion
 from spade_jax.sampling.methods import SamplingParams
 from spade_jax.sandbox.environment import SandboxedEnvironment
@@ -92,23 +92,25 @@ def running_sandbox() -> Iterator[Sandbox]:
 
 
 class FaultySandbox:
-    """A pool that fails as a host does whenever it opens an environment of one name.
+    """A pool that fails whenever it opens an environment of one name.
 
     Args:
       after: times that the environment is opened before it does.
+      error: how it fails; as a host does by default.
     """
 
-    def __init__(self, pool: SandboxPool, name: str, *, after: int = 0):
+    def __init__(self, pool: SandboxPool, name: str, *, after: int = 0, error: SpadeError | None = None):
         self._pool = pool
         self._name = name
         self._left = after
+        self._error = error or HostFault("no more processes")
         self.level = pool.level
 
     async def open(self, code: str) -> SandboxedEnvironment:
         if f"class {self._name}Env" in code:
             self._left -= 1
             if self._left < 0:
-                raise HostFault("no more processes")
+                raise self._error
         return await self._pool.open(code)
 
 
@@ -121,9 +123,11 @@ class ScriptedEngine:
     """
 
     num_compilations = 0
-    num_slots = 16
 
-    def __init__(self, tokenizer: Tokenizer, reply: Callable[[tuple[int, ...], str], str]):
+    def __init__(
+        self, tokenizer: Tokenizer, reply: Callable[[tuple[int, ...], str], str], *, num_slots: int = 16
+    ):
+        self.num_slots = num_slots
         self.tokenizer = tokenizer
         self.chat = NativeChat(tokenizer)
         self.reply = reply

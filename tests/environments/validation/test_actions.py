@@ -16,7 +16,6 @@ def call(**arguments):
     return ToolCall(name="f", arguments=arguments)
 
 
-
 @pytest.mark.parametrize(
     ("text", "ways"),
     [

@@ -7,7 +7,6 @@ one of the others:
     Logical Deduction   1 extract        3 held_out   5 play    7 Two (valid)
 """
 
-import dataclasses
 import math
 
 import numpy as np
@@ -20,42 +19,29 @@ from spade_jax.config import (
     DesignerConfig,
     MemoryConfig,
     MeshConfig,
-    ModelConfig,
     SamplingConfig,
     UpdateConfig,
     ValidationConfig,
 )
 from spade_jax.cycle import (
-    Machinery,
     active_skills,
     draw_contexts,
-    run_cycle,
 )
 from spade_jax.grounding.corpus import Corpus
 from spade_jax.memory.diversity import diversity
-from spade_jax.memory.environment_memory import EnvironmentMemory
 from spade_jax.model.architecture import Architecture
 from spade_jax.rl.packing import ROLES
 from spade_jax.roles.designer import design_reply
-from spade_jax.self_play import SelfPlayState
-from spade_jax.text.chat import NativeChat
 from spade_jax.training.mesh import make_mesh
 from spade_jax.training.state import create_state
 from spade_jax.training.update import Updater
 from spade_jax.types import Document
-from tests.scripted import (
-    FaultySandbox,
-    ScriptedEngine,
-    game,
-    game_source,
-    right,
-    running_sandbox,
-    small_tokenizer,
-)
+from tests.cycle.stage import MODEL, Lap, changed, packed_as, unpacked
+from tests.scripted import FaultySandbox, game
 
 CONFIG = Config(
     num_cycles=9,
-    model=ModelConfig(num_layers=1, width=8, num_heads=1, num_kv_heads=1, head_width=8, mlp_width=8),
+    model=MODEL,
     corpus=CorpusConfig(path=""),
     memory=MemoryConfig(positives=2),
     sampling=SamplingConfig(max_context=1024),
@@ -77,118 +63,19 @@ DESIGNS = [
     design_reply(f"import os\n{game('Odd').replace('say', '{os.getpid()} {id(self)} say')}", "obey"),
     design_reply(game("Two", turns=2), "obey Two"),
 ]
-# Of the valid designs in order, without hint and with it, for each play.
-PLAYS = [
-    (("win", "lose", "lose", "lose"), ("win", "win", "win", "lose")),
-    (("win", "crash", "lose", "win"), ("win", "win", "crash", "lose")),
-]
-
-
-class RecordingUpdater:
-    """Keeps the batches; the state counts the updates."""
-
-    def __init__(self):
-        self.batches = []
-
-    def update(self, state, batch, *, reference_params):
-        self.batches.append(batch)
-        return state + 1, {"loss": 0.125}
-
-
-@pytest.fixture(scope="module")
-def sandbox():
-    with running_sandbox() as running:
-        yield running
-        assert running.pool.num_live == 0
-
-
-@pytest.fixture(scope="module")
-def tokenizer():
-    return small_tokenizer()
+# Of the valid designs in order.
+PLAYS = ["wlll|wwwl", "wclw|wwcl"]
 
 
 @pytest.fixture
-def cycle(sandbox, tokenizer):
+def cycle(stage):
     """Runs cycles; returns the last states and record, and the machinery with its recordings."""
 
-    def run(
-        *,
-        config=CONFIG,
-        designs=DESIGNS,
-        plays=PLAYS,
-        cycles=1,
-        corpus=None,
-        pool=sandbox.pool,
-        updater=None,
-        state=0,
-    ):
-        def reply(key, talk):
-            if "Design an environment." in talk:
-                return designs[key[0]]
-            environment, play = divmod(key[0], 2 * config.agent.episodes)
-            outcome = plays[environment][play // config.agent.episodes][play % config.agent.episodes]
-            if outcome == "lose":
-                return "\\boxed{0}"
-            if outcome == "crash" and talk.count("<|assistant|>") == 2:
-                return "\\boxed{crash}"
-            return right(talk)
-
-        machinery = Machinery(
-            config=config,
-            architecture=None,
-            mesh=None,
-            chat=NativeChat(tokenizer),
-            engine=ScriptedEngine(tokenizer, reply),
-            sandbox=pool,
-            updater=updater or RecordingUpdater(),
-            corpus=corpus,
-            held_out=[game_source("Kept")],
-        )
-        laps = []
-
-        async def all_cycles(state, self_play):
-            for _ in range(cycles):
-                state, self_play, record = await run_cycle(
-                    machinery, state, self_play, advance=lambda: laps.append(1)
-                )
-            return state, self_play, record
-
-        result = sandbox.run(all_cycles(state, start(config, corpus)))
-        assert len(laps) == 3 * cycles
-        assert not machinery.engine.open_keys
-        return *result, machinery
+    def run(*, config=CONFIG, designs=DESIGNS, plays=PLAYS, cycles=1, **parts):
+        show = stage([Lap(designs, plays)] * cycles, config=config, **parts)
+        return show.state, show.self_play, show.record, show.machinery
 
     return run
-
-
-def start(config, corpus=None):
-    memory = EnvironmentMemory(records=(), capacity=config.memory.capacity)
-    return SelfPlayState(cycle=0, memory=memory, corpus=corpus.state() if corpus is not None else None)
-
-
-def changed(**sections):
-    """CONFIG with fields of some sections changed."""
-    return dataclasses.replace(
-        CONFIG,
-        **{name: dataclasses.replace(getattr(CONFIG, name), **fields) for name, fields in sections.items()},
-    )
-
-
-def unpacked(batch):
-    """The sequences of a batch: (role, tokens, loss mask, advantage)."""
-    sequences = []
-    for row in range(batch.num_rows):
-        for segment in range(1, batch.segment_ids[row].max() + 1):
-            at = batch.segment_ids[row] == segment
-            (role,) = set(batch.role_ids[row][at].tolist())
-            mask = batch.loss_mask[row][at]
-            (advantage,) = set(batch.advantages[row][at][mask].tolist())
-            sequences.append((ROLES[role], tuple(batch.tokens[row][at]), tuple(mask), advantage))
-    return sequences
-
-
-def of_role(sequences, role):
-    return [sequence for sequence in sequences if sequence[0] == role]
 
 
 def test_the_counts_and_means_of_a_cycle(cycle):
@@ -279,31 +166,23 @@ def test_the_batch_holds_both_roles_with_their_advantages(cycle):
     state, _, record, machinery = cycle()
     assert state == 1
     (batch,) = machinery.updater.batches
-    sequences = unpacked(batch)
 
     spatial, logical = (0.64 - 1.5) / 4, (0.44 - 1.5) / 4
-    expected = [0.64 - spatial, -0.5 - logical, -0.5 - spatial, -0.5 - logical]
-    expected += [-0.5 - spatial, -0.5 - logical, -0.5 - spatial, 0.44 - logical]
-    found = {tokens: (mask, advantage) for _, tokens, mask, advantage in of_role(sequences, "designer")}
-    assert len(of_role(sequences, "designer")) == 8
-    for design, advantage in zip(record.designs, expected, strict=True):
-        mask, packed = found[tuple(design.stream.tokens)]
-        assert mask == tuple(design.stream.loss_mask)
-        assert packed == pytest.approx(advantage)
-
+    designer = [0.64 - spatial, -0.5 - logical, -0.5 - spatial, -0.5 - logical]
+    designer += [-0.5 - spatial, -0.5 - logical, -0.5 - spatial, 0.44 - logical]
     deviation, other = math.sqrt(0.75), math.sqrt(8 / 9)  # of 1, -1, -1, -1 and of 1, -1, 1
-    expected = [1.5 / deviation, *[-0.5 / deviation] * 3]
-    expected += [2 / 3 / other, None, -4 / 3 / other, 2 / 3 / other]
+    agent = [1.5 / deviation, *[-0.5 / deviation] * 3]
+    agent += [2 / 3 / other, None, -4 / 3 / other, 2 / 3 / other]  # the crashed one teaches nothing
     plain = [item for item in record.trajectories if item.condition == "without_hint"]
-    found = {tokens: (mask, advantage) for _, tokens, mask, advantage in of_role(sequences, "agent")}
-    assert len(of_role(sequences, "agent")) == 7
-    for trajectory, advantage in zip(plain, expected, strict=True):
-        if advantage is None:  # the crashed one teaches nothing
-            assert tuple(trajectory.streams[0].tokens) not in found
+    streams = [*(design.stream for design in record.designs), *(item.streams[0] for item in plain)]
+    assert len(unpacked(batch)) == 8 + 7
+    for stream, advantage in zip(streams, [*designer, *agent], strict=True):
+        packed = packed_as(batch, stream)
+        if advantage is None:
+            assert packed is None
             continue
-        mask, packed = found[tuple(trajectory.streams[0].tokens)]
-        assert mask == tuple(trajectory.streams[0].loss_mask)
-        assert packed == pytest.approx(advantage)
+        assert packed.mask == tuple(stream.loss_mask)
+        assert packed.advantage == pytest.approx(advantage)
 
 
 def test_each_role_has_its_weight_in_the_loss(cycle):
@@ -318,10 +197,10 @@ def test_each_role_has_its_weight_in_the_loss(cycle):
     [(False, True, {"agent"}), (True, False, {"designer"}), (False, False, set())],
 )
 def test_a_role_that_is_not_trained_is_left_out_of_the_update_alone(cycle, designer, agent, roles):
-    config = changed(designer={"train": designer}, agent={"train": agent})
+    config = changed(CONFIG, designer={"train": designer}, agent={"train": agent})
     _, self_play, record, machinery = cycle(config=config)
     (batch,) = machinery.updater.batches
-    assert {sequence[0] for sequence in unpacked(batch)} == roles
+    assert {packed.role for packed in unpacked(batch)} == roles
     _, all_self_play, all_record, _ = cycle()
     assert record.rewards == all_record.rewards
     assert self_play == all_self_play
@@ -382,44 +261,43 @@ def test_the_next_cycle_is_shown_what_the_memory_has(cycle):
 
 
 def test_a_memory_that_is_switched_off_is_not_shown(cycle):
-    config = changed(memory={"enabled": False})
+    config = changed(CONFIG, memory={"enabled": False})
     *_, machinery = cycle(config=config, cycles=2)
     assert not any("Good:" in talk or "Bad:" in talk for _, talk, _ in machinery.engine.requests)
 
 
 def test_an_environment_that_only_crashes_is_counted_and_earns_nothing(cycle):
-    plays = [PLAYS[0], (("crash",) * 4, ("crash",) * 4)]
+    plays = [PLAYS[0], "cccc|cccc"]
     _, self_play, record, machinery = cycle(plays=plays)
     assert record.metrics["play/failed/environment_error"] == 8
     assert "c00000-e007" not in record.estimates
     assert "c00000-e007" not in record.rewards
     assert [item.source.environment_id for item in self_play.memory.records] == ["c00000-e000"]
-    sequences = unpacked(machinery.updater.batches[0])
-    assert len(of_role(sequences, "designer")) == 7
-    assert len(of_role(sequences, "agent")) == 4
+    (batch,) = machinery.updater.batches
+    assert len(unpacked(batch, "designer")) == 7
+    assert len(unpacked(batch, "agent")) == 4
 
 
 def test_a_host_fault_while_validating_masks_the_design(cycle, sandbox):
-    _, self_play, record, machinery = cycle(pool=FaultySandbox(sandbox.pool, "Two"))
+    _, self_play, record, machinery = cycle(plays=PLAYS[:1], pool=FaultySandbox(sandbox.pool, "Two"))
     assert record.designs[7].report.host_fault
     assert record.metrics["design/num_host_faults"] == 1
     assert record.metrics["design/num_valid"] == 1
     assert "c00000-e007" not in record.rewards
     (batch,) = machinery.updater.batches
-    packed = {tokens for _, tokens, _, _ in unpacked(batch)}
-    assert tuple(record.designs[7].stream.tokens) not in packed
+    assert packed_as(batch, record.designs[7].stream) is None
     assert len(self_play.memory.records) == 1
 
 
 def test_a_host_fault_in_play_masks_the_episodes(cycle, sandbox):
     # Two children for validation, then four plays without hint and one with it.
-    plays = [PLAYS[0], (("win", "lose", "lose", "win"), ("win",) * 4)]
+    plays = [PLAYS[0], "wllw|wwww"]
     _, _, record, machinery = cycle(plays=plays, pool=FaultySandbox(sandbox.pool, "Two", after=7))
     assert record.metrics["play/failed/host_fault"] == 3
     estimate = record.estimates["c00000-e007"]
     assert (estimate.num_pairs, estimate.win_rate, estimate.win_rate_with_hint) == (1, 0.5, 1.0)
     assert estimate.regret == 0.0
-    assert len(of_role(unpacked(machinery.updater.batches[0]), "agent")) == 8
+    assert len(unpacked(machinery.updater.batches[0], "agent")) == 8
     # The spread of a single pair is not known; that of One is.
     assert record.metrics["design/regret_standard_error"] == pytest.approx(math.sqrt(4 / 3) / 2)
 
@@ -438,9 +316,9 @@ NOTHING_TO_LEARN = {
     "every design is rejected": (["no program here"] * 8, ()),
     "every play and design is alike": (
         [DESIGNS[0]] * 8,
-        [(("lose",) * 4, ("lose",) * 4)] * 8,
+        ["llll|llll"] * 8,
     ),
-    "no episode survives": ([DESIGNS[7]] * 8, [(("crash",) * 4, ("crash",) * 4)] * 8),
+    "no episode survives": ([DESIGNS[7]] * 8, ["cccc|cccc"] * 8),
 }
 
 
@@ -484,7 +362,7 @@ def documents(num):
 
 def test_each_design_has_a_document_of_its_own_and_the_state_says_where_to_go_on(cycle):
     corpus = Corpus(documents(20), seed=4)
-    config = changed(corpus={"excerpt_words": 3})
+    config = changed(CONFIG, corpus={"excerpt_words": 3})
     _, self_play, record, machinery = cycle(config=config, corpus=corpus)
     drawn = [design.context.document.document_id for design in record.designs]
     assert len(set(drawn)) == 8

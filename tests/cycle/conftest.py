@@ -16,7 +16,7 @@ def tokenizer():
     return small_tokenizer()
 
 
-@pytest.fixture
+@pytest.fixture(scope="package")
 def stage(sandbox, tokenizer):
     """`tests.cycle.stage.perform` in the sandbox of all tests here."""
 

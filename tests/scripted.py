@@ -18,7 +18,7 @@ from spade_jax.sampling.methods import SamplingParams
 from spade_jax.sandbox.environment import SandboxedEnvironment
 from spade_jax.sandbox.limits import SandboxLimits
 from spade_jax.sandbox.pool import SandboxPool
-from spade_jax.text.chat import NativeChat, render_reply
+from spade_jax.text.chat import Chat
 from spade_jax.text.tokenizer import Tokenizer
 from spade_jax.types import EnvironmentSource, TokenStream
 
@@ -124,12 +124,9 @@ class ScriptedEngine:
 
     num_compilations = 0
 
-    def __init__(
-        self, tokenizer: Tokenizer, reply: Callable[[tuple[int, ...], str], str], *, num_slots: int = 16
-    ):
+    def __init__(self, chat: Chat, reply: Callable[[tuple[int, ...], str], str], *, num_slots: int = 16):
         self.num_slots = num_slots
-        self.tokenizer = tokenizer
-        self.chat = NativeChat(tokenizer)
+        self.chat = chat
         self.reply = reply
         self.requests: list[tuple[tuple[int, ...], str, SamplingParams]] = []
         self.open_keys: set[tuple[int, ...]] = set()
@@ -166,10 +163,10 @@ class ScriptedSession:
         engine = self._engine
         assert self.key in engine.open_keys, "a closed session cannot generate"
         self._append(new_ids, sampled=False)
-        conversation = engine.tokenizer.decode(self._tokens)
+        conversation = engine.chat.decode(self._tokens)
         engine.requests.append((self.key, conversation, params))
         text = engine.reply(self.key, conversation)
-        tokens = render_reply(engine.tokenizer, text)[: params.max_tokens]
+        tokens = [*engine.chat.encode(text), engine.chat.stop_ids[0]][: params.max_tokens]
         start = self.num_tokens
         self._append(tokens, sampled=True)
         return Completion(

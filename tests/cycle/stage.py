@@ -195,12 +195,13 @@ async def perform(
                 return next(said[name])
         return move(letters[key[0]], talk)
 
-    engine = ScriptedEngine(tokenizer, reply, num_slots=1000)  # so that a key is a plan's index
+    chat = NativeChat(tokenizer)
+    engine = ScriptedEngine(chat, reply, num_slots=1000)  # so that a key is a plan's index
     machinery = Machinery(
         config=config,
         architecture=None,
         mesh=None,
-        chat=NativeChat(tokenizer),
+        chat=chat,
         engine=engine,
         sandbox=pool,
         updater=updater or RecordingUpdater(),

@@ -6,6 +6,7 @@ import pytest
 
 from spade_jax.config import AgentConfig
 from spade_jax.rollout.collect import plan_episodes, play_all
+from spade_jax.text.chat import NativeChat
 from tests.scripted import ScriptedEngine, game_source, right, running_sandbox, small_tokenizer
 
 SOURCES = [game_source("One"), game_source("Two", turns=2)]
@@ -82,7 +83,7 @@ def sandbox():
 def test_trajectories_come_in_the_order_of_their_plans(sandbox, num_slots):
     plans = plan(episodes=2, run_seed=0, cycle=0)
     ended, num_open = [], []
-    engine = ScriptedEngine(small_tokenizer(), lambda _, talk: right(talk))
+    engine = ScriptedEngine(NativeChat(small_tokenizer()), lambda _, talk: right(talk))
     engine.num_slots = num_slots
 
     def advance():
@@ -112,7 +113,7 @@ def test_trajectories_come_in_the_order_of_their_plans(sandbox, num_slots):
 
 
 def test_nothing_to_play_is_no_episode(sandbox):
-    engine = ScriptedEngine(small_tokenizer(), lambda *_: "")
+    engine = ScriptedEngine(NativeChat(small_tokenizer()), lambda *_: "")
     trajectories = sandbox.run(
         play_all(
             [],

@@ -39,7 +39,9 @@ def hold(tokenizer):
     """Asks all questions; the conversation, the engine that answered and what came back."""
 
     def ask_all(chat_class=NativeChat, *, replies=REPLIES, left_out=(), **settings):
-        engine = ScriptedEngine(tokenizer, lambda _, talk: replies[QUESTIONS.index(last_question(talk))])
+        engine = ScriptedEngine(
+            NativeChat(tokenizer), lambda _, talk: replies[QUESTIONS.index(last_question(talk))]
+        )
 
         async def main():
             with engine.session((0,)) as session:

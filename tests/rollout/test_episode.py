@@ -9,7 +9,7 @@ import pytest
 from spade_jax.config import AgentConfig
 from spade_jax.roles.agent import action_reply, first_message, next_message
 from spade_jax.rollout.episode import EpisodePlan, play_episode
-from spade_jax.text.chat import Message, render_conversation, render_prompt
+from spade_jax.text.chat import Message, NativeChat, render_conversation, render_prompt
 from tests.scripted import FaultySandbox, ScriptedEngine, game_source, right, running_sandbox, small_tokenizer
 
 CONFIG = AgentConfig(max_turns=4, max_tokens=24)
@@ -35,7 +35,7 @@ def play(sandbox, tokenizer):
     def play_replies(*replies, plan=PLAN, config=CONFIG, pool=sandbox.pool, max_context=4096):
         left = iter(replies)
         engine = ScriptedEngine(
-            tokenizer, lambda _, talk: reply(talk) if callable(reply := next(left)) else reply
+            NativeChat(tokenizer), lambda _, talk: reply(talk) if callable(reply := next(left)) else reply
         )
 
         async def main():
@@ -203,7 +203,7 @@ def test_a_fault_of_the_host_is_told_from_one_of_the_environment(play, sandbox):
 def test_a_cancelled_episode_leaves_no_child_behind(sandbox, tokenizer):
     async def main():
         never = asyncio.Event()
-        engine = ScriptedEngine(tokenizer, lambda *_: "")
+        engine = ScriptedEngine(NativeChat(tokenizer), lambda *_: "")
         session = engine.session((0,))
 
         async def wait(*_):

@@ -7,6 +7,7 @@ one of the others:
     Logical Deduction   1 extract        3 held_out   5 play    7 Two (valid)
 """
 
+import dataclasses
 import math
 
 import numpy as np
@@ -233,6 +234,20 @@ def test_both_conditions_play_the_same_instances_and_one_of_them_sees_the_hint(c
             assert (one.condition, other.condition) == ("without_hint", "with_hint")
             assert "HINT" not in tokenizer.decode(one.streams[0].tokens)
             assert tokenizer.decode(other.streams[0].tokens).count(hint) == 1
+
+
+def test_defect_1_the_conditions_are_played_alike_but_for_the_hint(cycle):
+    """As many times, with the same limits and sampling; only what is drawn differs."""
+    _, _, record, machinery = cycle()
+    conditions = [item.condition for item in record.trajectories]
+    assert conditions.count("with_hint") == conditions.count("without_hint") == 8
+    asked = [(talk, params) for _, talk, params in machinery.engine.requests if "say " in talk]
+    hinted = [params for talk, params in asked if "HINT: " in talk]
+    plain = [params for talk, params in asked if "HINT: " not in talk]
+    assert {dataclasses.replace(params, seed=0) for params in hinted} == {
+        dataclasses.replace(params, seed=0) for params in plain
+    }
+    assert not {params.seed for params in hinted} & {params.seed for params in plain}
 
 
 def test_the_memory_keeps_what_was_played(cycle):

@@ -130,6 +130,17 @@ def test_a_document_is_cut_after_the_words_that_fit(setting):
 
 
 @both_settings
+def test_defect_21_grounding_changes_what_a_design_is_about_and_not_what_is_asked_for(setting):
+    grounded, user = ask(setting)
+    alone, other = ask(setting, document=None)
+    assert grounded == alone
+    without_document = re.sub("<document>.*</document>", "", user, flags=re.DOTALL)
+    variant = [one.text for one in VARIANTS if one.text in without_document]
+    assert variant == [one.text for one in VARIANTS if one.text in other]
+    assert len(variant) == (setting == "tool_use")
+
+
+@both_settings
 def test_without_room_for_a_word_of_the_document_there_are_ideas(setting):
     assert ask(setting, excerpt_words=0) == ask(setting, document=None)
 

@@ -71,6 +71,12 @@ CASES = {
     "a crash on odd words": Case(
         "play", "ValueError", spoilt(SUMS, "over = ", "int(action[7:-1]); over = "), passes_without=False
     ),
+    "a tool that stops everything": Case(
+        "play",
+        "SystemExit",
+        spoilt(BANK, 'return f"{self', 'raise SystemExit; f"{self'),
+        passes_without=False,
+    ),
     "another answer in each process": Case(
         "replay",
         "answer 0 was",

@@ -17,6 +17,8 @@ import logging
 import os
 import shutil
 import sys
+import traceback
+import types
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -30,6 +32,7 @@ from spade_jax.training.state import TrainState
 
 _LOG = logging.getLogger(__name__)
 _ITEMS = ("state", "host", "checksums")
+_ORBAX = os.path.dirname(ocp.__file__)
 
 
 class Restored(NamedTuple):
@@ -58,8 +61,11 @@ class Checkpointer:
             if self._read_only
             else ocp.CheckpointManagerOptions(max_to_keep=keep, cleanup_tmp_directories=True)
         )
-        with self._explained("opened"), _quiet():
-            self._manager = ocp.CheckpointManager(self._directory, item_names=_ITEMS, options=options)
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(_orbax_quiet())
+            with self._explained("opened"):
+                self._manager = ocp.CheckpointManager(self._directory, item_names=_ITEMS, options=options)
+            self._stack = stack.pop_all()
 
     def save(self, cycle: int, state: TrainState, host_state: dict[str, Any]) -> None:
         """Starts to save; returns when both states have been copied, so that both may change at once.
@@ -75,7 +81,7 @@ class Checkpointer:
         self.wait()
         text = json.dumps(host_state)
         checksums = {"arrays": _array_checksums(state), "host": _text_checksum(text)}
-        with self._explained(f"saved for cycle {cycle}"), _quiet():
+        with self._explained(f"saved for cycle {cycle}"):
             self._manager.save(
                 cycle,
                 args=ocp.args.Composite(
@@ -109,8 +115,7 @@ class Checkpointer:
         damaged: dict[int, str] = {}
         for cycle in sorted(self._cycles(), reverse=True):
             try:
-                with _quiet():
-                    restored = self._restore(cycle, abstract_state)
+                restored = self._restore(cycle, abstract_state)
             # Whatever a damaged file makes the readers below raise, the checkpoint is not usable.
             except Exception as error:
                 damaged[cycle] = f"{type(error).__name__}: {error}".splitlines()[0][:300]
@@ -140,7 +145,7 @@ class Checkpointer:
           CheckpointError: it failed; earlier checkpoints are intact.
         """
         cycle, self._saving = self._saving, None
-        with self._explained(f"saved for cycle {cycle}"), _quiet():
+        with self._explained(f"saved for cycle {cycle}"):
             self._manager.wait_until_finished()
 
     def close(self) -> None:
@@ -148,8 +153,8 @@ class Checkpointer:
         try:
             self.wait()
         finally:
-            with _quiet():
-                self._manager.close()
+            self._manager.close()
+            self._stack.close()
 
     def __enter__(self) -> Self:
         return self
@@ -182,8 +187,7 @@ class Checkpointer:
         if target.exists():
             shutil.rmtree(target)
         (self._directory / str(cycle)).rename(target)
-        with _quiet():
-            self._manager.reload()
+        self._manager.reload()
         return target
 
     @contextlib.contextmanager
@@ -217,20 +221,34 @@ def _text_checksum(text: str) -> str:
 
 
 @contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Keeps orbax's chatter off the console: its messages come back as exceptions where they matter.
+def _orbax_quiet() -> Iterator[None]:
+    """Keeps orbax's chatter off the console: its failures come back as exceptions where they matter.
 
-    A failed read also leaves asyncio callbacks that report themselves one by one after the exception.
+    It reports them too from threads of its own, at any time: in its log, as tasks that nobody awaited or
+    ended, and as callbacks to event loops that it has closed.
     """
     loggers = [logging.getLogger(name) for name in ("absl", "asyncio")]
-    levels = [logger.level for logger in loggers]
     hook = sys.unraisablehook
+
+    def is_news(record: logging.LogRecord) -> bool:
+        _, _, trace = record.exc_info or (None, None, None)
+        return not record.pathname.startswith(_ORBAX) and not _in_orbax(trace)
+
+    def pass_on(unraisable: Any) -> None:
+        late_callback = unraisable.object is None and str(unraisable.exc_value) == "Event loop is closed"
+        if not late_callback and not _in_orbax(unraisable.exc_traceback):
+            hook(unraisable)
+
     for logger in loggers:
-        logger.setLevel(logging.CRITICAL)
-    sys.unraisablehook = lambda _: None
+        logger.addFilter(is_news)
+    sys.unraisablehook = pass_on
     try:
         yield
     finally:
         sys.unraisablehook = hook
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
+        for logger in loggers:
+            logger.removeFilter(is_news)
+
+
+def _in_orbax(trace: types.TracebackType | None) -> bool:
+    return any(frame.f_code.co_filename.startswith(_ORBAX) for frame, _ in traceback.walk_tb(trace))

@@ -1,5 +1,6 @@
 import json
 import logging
+import math
 import os
 import shutil
 import signal
@@ -66,6 +67,13 @@ def test_restored_equals_saved_and_only_the_newest_are_kept(tmp_path):
     assert_same_bits(state, state_of(15))
     assert host_state == {**HOST, "cycle": 15}
     assert sorted(path.name for path in tmp_path.iterdir()) == ["10", "15"]
+
+
+def test_a_number_that_is_not_known_stays_unknown(tmp_path):
+    with Checkpointer(tmp_path, keep=2) as checkpointer:
+        checkpointer.save(1, state_of(1), {"standard_error": float("nan")})
+        restored = checkpointer.restore_latest(ABSTRACT)
+    assert math.isnan(restored.host_state["standard_error"])
 
 
 def test_an_empty_folder_has_no_checkpoint(tmp_path):
@@ -228,6 +236,7 @@ def test_a_full_disk_is_explained_and_leaves_earlier_checkpoints(tmp_path):
             resource.setrlimit(resource.RLIMIT_FSIZE, (2000, unlimited[1]))
             try:
                 checkpointer.save(2, state_of(2), HOST)
+                time.sleep(1)  # so that most of it fails before anybody waits for it
                 checkpointer.wait()
             except CheckpointError as error:
                 print(error)

@@ -43,7 +43,7 @@ def test_each_try_is_a_design_of_its_own(stage, rejected, rewards):
     record, (batch,) = show.record, show.batches
     ids = ["c00000-e000", "c00000-e001", "c00000-e000-a1", "c00000-e000-a2"]
     assert [design.context.environment_id for design in record.designs] == ids
-    assert len({talk_seed.seed for _, _, talk_seed in show.machinery.engine.requests[:4]}) == 4
+    assert len({params.seed for _, _, params in show.machinery.engine.requests[:4]}) == 4
     assert [source.environment_id for source in show.self_play.pool] == [ids[1], ids[3]]
     known = {name: reward for name, reward in zip(ids, rewards, strict=True) if reward is not None}
     assert record.rewards == known

@@ -153,8 +153,8 @@ class Checkpointer:
         try:
             self.wait()
         finally:
-            self._manager.close()
-            self._stack.close()
+            with self._stack:
+                self._manager.close()
 
     def __enter__(self) -> Self:
         return self

@@ -109,15 +109,18 @@ class Lap(NamedTuple):
 
 
 def game_move(letter: str, talk: str) -> str:
-    """wins, loses, stays where it is, or crashes the environment in its second turn."""
+    """w wins, l loses, s stays where it is, c crashes the environment in its second turn."""
     if letter == "c" and talk.count("<|assistant|>") == 2:
         return "\\boxed{crash}"
     return {"l": "\\boxed{0}", "s": "\\boxed{stay}"}.get(letter) or right(talk)
 
 
 def tool_move(letter: str, talk: str) -> str:
-    """wins; loses; looks for ever (x); wins after a malformed call, after two calls in one turn, or after
-    thinking of a call that would spoil it (t)."""
+    """w wins, l loses, x looks for ever.
+
+    The others win after a detour: m after a malformed call, n after two calls in one turn, t after thinking
+    of a call that would spoil it.
+    """
     answer = f"<answer>{right(talk)[7:-1]}</answer>" if "say " in talk and letter != "x" else ""
     match letter:
         case "l":

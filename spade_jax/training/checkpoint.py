@@ -165,8 +165,7 @@ class Checkpointer:
     def _cycles(self) -> Sequence[int]:
         """Of all checkpoints, also those that another process has saved since this was opened."""
         if self._read_only:
-            with _quiet():
-                self._manager.reload()
+            self._manager.reload()
         return self._manager.all_steps()
 
     def _restore(self, cycle: int, abstract_state: TrainState) -> Restored:

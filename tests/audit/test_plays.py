@@ -40,8 +40,7 @@ OUTCOMES = {
 
 def played(sources, reply, *, num_episodes):
     """The figures, and the engine with all that it was asked."""
-    tokenizer = small_tokenizer()
-    engine = ScriptedEngine(tokenizer, reply)
+    engine = ScriptedEngine(NativeChat(small_tokenizer()), reply)
     engine.num_slots = 64  # all at once: the number of a play is its key
     advanced = []
     with running_sandbox() as sandbox:
@@ -49,7 +48,7 @@ def played(sources, reply, *, num_episodes):
             config=CONFIG,
             architecture=None,
             mesh=None,
-            chat=NativeChat(tokenizer),
+            chat=engine.chat,
             engine=engine,
             sandbox=sandbox.pool,
             updater=None,

@@ -11,6 +11,7 @@ from spade_jax.config import (
     Config,
     DesignerConfig,
     EvaluationConfig,
+    LossConfig,
     MemoryConfig,
     ModelConfig,
     RewardConfig,
@@ -35,8 +36,7 @@ def get_config() -> Config:
             skills_per_cycle=3,
             temperature=0.85,
             max_tokens=64,
-            loss_weight=10.0,
-            kl_coefficient=0.1,
+            loss=LossConfig(weight=10.0, kl_coefficient=0.1),
         ),
         # Games of a few options are often won by chance, which the other rungs forbid.
         validation=ValidationConfig(

@@ -28,6 +28,7 @@ Positive = Annotated[float, Field(gt=0)]
 NonNegative = Annotated[float, Field(ge=0)]
 Fraction = Annotated[float, Field(ge=0, le=1)]
 Share = Annotated[float, Field(gt=0, le=1)]
+Aggregation = Literal["sequence", "sample", "token", "constant"]
 Rung = Annotated[str, Field(pattern=f"^({'|'.join(RUNGS)})$")]
 
 
@@ -166,6 +167,39 @@ class SamplingConfig:
 
 
 @dataclass(frozen=True, kw_only=True, config=_STRICT)
+class LossConfig:
+    """The policy-gradient loss of one role; formulas and papers in `spade_jax.rl.losses`.
+
+    Attributes:
+      kind: `clipped` surrogate (PPO, GRPO, DAPO), `gspo`, `cispo`, `reinforce` (with `agent.advantage=
+        leave_one_out` RLOO), or the importance ratio as a weight: `truncated` or `masked`.
+      clip_low, clip_high: the ratio is clipped to [1 - clip_low, 1 + clip_high]; that of a token for
+        `clipped` and `cispo`, that of a sequence for `gspo`, which wants about 3e-4 and 4e-4.
+      min_ratio, max_ratio: `truncated` cuts the weight at max_ratio, as the reference implementation;
+        `masked` leaves out tokens whose ratio is not between the two.
+      aggregation: of tokens: the mean of each sequence (`sequence`, GRPO; `sample`, the reference
+        implementation, counts masked ones too), of all tokens (`token`, DAPO), or the sum of each sequence
+        over a constant (`constant`, Dr.GRPO); see `spade_jax.rl.packing`.
+      weight: of the role in the loss, where `update.role_balance` is `per_role`.
+      kl_coefficient: of the KL penalty towards the reference policy; there is no reference where it is
+        0 for both roles.
+      kl: the penalty as a loss with the value of `k1`, `k2` or `k3`, or as a `reward`.
+      entropy_coefficient: of the bonus for the entropy of each token's distribution.
+    """
+
+    kind: Literal["clipped", "gspo", "cispo", "reinforce", "truncated", "masked"] = "clipped"
+    clip_low: Positive = 0.2
+    clip_high: Positive = 0.28
+    min_ratio: NonNegative = 0.5
+    max_ratio: Positive = 2.0
+    aggregation: Aggregation = "sequence"
+    weight: NonNegative = 1.0
+    kl_coefficient: NonNegative = 0.0
+    kl: Literal["k1", "k2", "k3", "reward"] = "k3"
+    entropy_coefficient: NonNegative = 0.0
+
+
+@dataclass(frozen=True, kw_only=True, config=_STRICT)
 class DesignerConfig:
     """The designer role.
 
@@ -183,8 +217,7 @@ class DesignerConfig:
       attempts: replies asked for, at most, until one is valid; each is a design of its own.
       repair_turns: replies in which a rejected design may be mended; only the first reply trains.
       rejected: whether a design that fails validation is trained on with `rejected_reward`, or dropped.
-      loss_weight: weight of the role in the loss.
-      kl_coefficient: of the role's KL penalty towards the reference policy.
+      loss: of the role's tokens.
     """
 
     train: bool = True
@@ -204,8 +237,7 @@ class DesignerConfig:
     repair_turns: CountOrZero = 0
     rejected: Literal["reward", "drop"] = "reward"
     rejected_reward: float = -0.5
-    loss_weight: NonNegative = 1.0
-    kl_coefficient: NonNegative = 0.0
+    loss: LossConfig = LossConfig()
 
 
 @dataclass(frozen=True, kw_only=True, config=_STRICT)
@@ -347,8 +379,7 @@ class AgentConfig:
       drop_equal_groups: leave out groups whose returns are all the same.
       mask_truncated: truncated episodes count in their group and train nothing.
       mask_malformed: a reply whose tool call cannot be read trains nothing.
-      loss_weight: weight of the role in the loss.
-      kl_coefficient: of the role's KL penalty towards the reference policy.
+      loss: of the role's tokens.
     """
 
     train: bool = True
@@ -367,22 +398,18 @@ class AgentConfig:
     drop_equal_groups: bool = True
     mask_truncated: bool = False
     mask_malformed: bool = True
-    loss_weight: NonNegative = 1.0
-    kl_coefficient: NonNegative = 0.0
+    loss: LossConfig = LossConfig()
 
 
 @dataclass(frozen=True, kw_only=True, config=_STRICT)
 class UpdateConfig:
-    """Packing, loss and optimizer.
+    """Packing, the balance of the roles and the optimizer.
 
     Attributes:
       row_length: T, tokens in one packed row.
       rows_per_microbatch: rows in one gradient accumulation step; a multiple of the mesh's data axes.
       logprob_chunk: token positions whose logits exist at once.
-      clip_low, clip_high: the surrogate's ratio is clipped to [1 - clip_low, 1 + clip_high].
-      truncate_ratio: where the ratio to the behavior log-probs is a weight, cut at this value, and no
-        part of the clipped surrogate, as in the reference implementation; 0 is off.
-      role_balance: `per_role` gives each role a mean of its own, weighted by its `loss_weight`;
+      role_balance: `per_role` gives each role a mean of its own, weighted by its `loss.weight`;
         `pooled` takes one mean over all sequences and multiplies the designer's advantages by
         min(max_balance, agent sequences / designer sequences * designer.interval), as the reference.
       max_balance: cap of that factor.
@@ -399,9 +426,6 @@ class UpdateConfig:
     beta2: Fraction = 0.98
     weight_decay: NonNegative = 0.0
     max_grad_norm: Positive = 1.0
-    clip_low: Positive = 0.2
-    clip_high: Positive = 0.28
-    truncate_ratio: NonNegative = 0.0
     role_balance: Literal["per_role", "pooled"] = "per_role"
     max_balance: Positive = 50.0
 
@@ -501,6 +525,10 @@ class Config:
             "reward.kind=regret_lower_bound needs reward.regret_plays=first, to which the standard error "
             "belongs": self.reward.kind != "regret_lower_bound" or self.reward.regret_plays == "first",
         }
+        for name, loss in (("designer", self.designer.loss), ("agent", self.agent.loss)):
+            rules[
+                f"{name}.loss.min_ratio={loss.min_ratio} must be below {name}.loss.max_ratio={loss.max_ratio}"
+            ] = loss.min_ratio < loss.max_ratio
         broken = [rule for rule, holds in rules.items() if not holds]
         if broken:
             raise ValueError("; ".join(broken))
@@ -509,6 +537,7 @@ class Config:
 
 _SECTIONS: list[Any] = [
     Config,
+    LossConfig,
     *(field.type for field in dataclasses.fields(Config) if dataclasses.is_dataclass(field.type)),
 ]
 _ADAPTER = pydantic.TypeAdapter(Config)

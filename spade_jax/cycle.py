@@ -17,6 +17,7 @@ import functools
 import time
 from collections.abc import Callable, Mapping, Sequence
 
+import numpy as np
 from jax.sharding import Mesh
 
 from spade_jax.config import Config
@@ -41,6 +42,7 @@ from spade_jax.sandbox.pool import SandboxPool
 from spade_jax.seeding import derive_rng, derive_seed
 from spade_jax.self_play import OpenDesign, SelfPlayState
 from spade_jax.text.chat import Chat
+from spade_jax.training.mesh import num_row_shards
 from spade_jax.training.state import TrainState
 from spade_jax.training.update import Updater
 from spade_jax.types import (
@@ -379,7 +381,8 @@ def agent_sequences(
     """Episodes without hint, compared within their environment, and the environments' new baselines.
 
     An episode of several streams has its weight spread over them by their trained tokens, so that it
-    weighs as much as any other and each of its tokens as much as the next.
+    weighs as much as any other and each of its tokens as much as the next. One that trains nothing is
+    there too, for an aggregation that counts it.
     """
     sequences: list[TrainingSequence] = []
     new_baselines: dict[str, float] = {}
@@ -393,15 +396,18 @@ def agent_sequences(
         if advantages is None:
             continue
         for trajectory, advantage in zip(good, advantages, strict=True):
+            streams = trajectory.streams
             if trajectory.truncated and config.agent.mask_truncated:
-                continue
-            trained = [int(stream.loss_mask.sum()) for stream in trajectory.streams]
-            sequences += [
-                TrainingSequence(
-                    role="agent", stream=stream, advantage=float(advantage), weight=num / sum(trained)
+                streams = tuple(
+                    dataclasses.replace(stream, loss_mask=np.zeros_like(stream.loss_mask))
+                    for stream in streams
                 )
-                for stream, num in zip(trajectory.streams, trained, strict=True)
-                if num
+            trained = [int(stream.loss_mask.sum()) for stream in streams]
+            shares = [num / sum(trained) if any(trained) else 1 / len(streams) for num in trained]
+            sequences += [
+                TrainingSequence(role="agent", stream=stream, advantage=float(advantage), weight=share)
+                for stream, share in zip(streams, shares, strict=True)
+                if share
             ]
     return sequences, new_baselines
 
@@ -413,7 +419,7 @@ def assemble(
     config = machinery.config
     role_weights: dict[Role, float] | None = None
     if config.update.role_balance == "per_role":
-        role_weights = {"designer": config.designer.loss_weight, "agent": config.agent.loss_weight}
+        role_weights = {"designer": config.designer.loss.weight, "agent": config.agent.loss.weight}
     else:
         factor = balance_factor(
             len(designer), len(agent), interval=config.designer.interval, cap=config.update.max_balance
@@ -427,6 +433,8 @@ def assemble(
         rows_multiple=config.update.rows_per_microbatch,
         pad_id=machinery.chat.pad_id,
         role_weights=role_weights,
+        aggregation={"designer": config.designer.loss.aggregation, "agent": config.agent.loss.aggregation},
+        num_shards=num_row_shards(machinery.mesh),
     )
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import jax
 
-from spade_jax.config import Config, to_dict
+from spade_jax.config import Config, LossConfig, to_dict
 from spade_jax.cycle import CycleRecord, Machinery, run_cycle
 from spade_jax.environments.sandboxed import start_sandbox
 from spade_jax.evaluation.held_out import held_out_environments
@@ -165,11 +165,8 @@ async def build(
     mesh = make_mesh(config.mesh)
     warmed = await warm_start(config, corpus=corpus, mesh=mesh, sandbox=sandbox, track=track)
     architecture = Architecture.from_config(config.model, warmed.tokenizer.vocab_size)
-    kl_coefficients: dict[Role, float] = {
-        "designer": config.designer.kl_coefficient,
-        "agent": config.agent.kl_coefficient,
-    }
-    updater = Updater(architecture, config.update, mesh, kl_coefficients=kl_coefficients)
+    losses: dict[Role, LossConfig] = {"designer": config.designer.loss, "agent": config.agent.loss}
+    updater = Updater(architecture, config.update, mesh, losses=losses)
     machinery = Machinery(
         config=config,
         architecture=architecture,

@@ -136,7 +136,8 @@ class TokenStream:
     Attributes:
       tokens: int32 [T]; prompt, sampled and observation tokens in order.
       loss_mask: bool [T]; True exactly where the policy sampled the token.
-      behavior_logprobs: float32 [T]; of the sampling distribution; 0 where loss_mask is False.
+      behavior_logprobs: float32 [T]; of the policy that sampled, at the sampling temperature and among all
+        tokens whatever top-k and top-p were; 0 where loss_mask is False.
       temperature: the sampling temperature of the masked tokens.
     """
 
@@ -279,7 +280,8 @@ class TrainingSequence:
     """A token stream with the advantage that all of its masked tokens share.
 
     Attributes:
-      weight: the sequence's share in the loss before aggregation; 1 by default.
+      weight: of the sequence in a mean over sequences: 1, or its share of an episode in several; with 0 it
+        is left out.
     """
 
     role: Role

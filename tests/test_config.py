@@ -96,6 +96,10 @@ def test_later_overrides_win():
         ("tokenizer.vocab_size=10", ["tokenizer.vocab_size", "320"]),
         ("checkpoint.keep=1", ["checkpoint.keep", "2"]),
         ("reward.fast_rate=0.5", ["reward.fast_rate=0.5", "above reward.slow_rate=0.85"]),
+        ("agent.loss=clipped", ["agent.loss is a section", "kl_coefficient"]),
+        ("agent.loss.kind=ppo", ["agent.loss.kind", "'ppo'", "'clipped'"]),
+        ("agent.loss.clip_hi=1", ["'agent.loss.clip_hi'", "Did you mean 'clip_high'?"]),
+        ("designer.loss.min_ratio=3", ["designer.loss.min_ratio=3.0", "below designer.loss.max_ratio=2.0"]),
         ('validation.rungs=["play", "replays"]', ["validation.rungs.1", "'replays'", "answer_hidden"]),
     ],
 )

@@ -73,7 +73,7 @@ DEFECTS = {
         "cycle/test_windows.py::test_a_run_that_stops_with_open_designs_goes_on_as_if_it_had_not",
     ],
     "13: whole environments are cut off a batch after their advantages were taken": [
-        "rl/test_packing.py::test_defects_13_and_15_every_sequence_stands_whole_in_exactly_one_place",
+        "rl/test_packing.py::test_defects_13_and_15_every_trained_sequence_stands_whole_in_exactly_one_place",
         "cycle/test_games.py::test_the_batch_holds_both_roles_with_their_advantages",
     ],
     "14: the designer's advantages are multiplied by up to 50": [
@@ -81,7 +81,7 @@ DEFECTS = {
         "cycle/test_rewards.py::test_roles_are_balanced_by_their_means_or_by_a_factor",
     ],
     "15: copies that fill a batch up are trained on": [
-        "rl/test_packing.py::test_defects_13_and_15_every_sequence_stands_whole_in_exactly_one_place",
+        "rl/test_packing.py::test_defects_13_and_15_every_trained_sequence_stands_whole_in_exactly_one_place",
         "cycle/test_games.py::test_the_batch_holds_both_roles_with_their_advantages",
     ],
     "16: long episodes are dropped, not truncated": [

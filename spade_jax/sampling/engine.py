@@ -52,7 +52,7 @@ class Completion:
 
     Attributes:
       tokens: int32 [n], the stop token included.
-      behavior_logprobs: float32 [n], under the distribution that each token was drawn from.
+      behavior_logprobs: float32 [n], at the sampling temperature, among all tokens.
       finish_reason: "stop" after a stop id; "length" after max_tokens or at the end of the context.
       weights_version: of the weights that sampled it.
     """

@@ -81,8 +81,10 @@ def sample(
       rows: how each row is sampled.
 
     Returns:
-      tokens int32 [B]; their log-probs float32 [B] under the distribution that they were drawn from,
-      after temperature, top-k and top-p; and bool [B], whether each is one of its row's stop ids.
+      tokens int32 [B]; their log-probs float32 [B] after temperature, but among all tokens: top-k and
+      top-p decide what is drawn, not what its log-prob is, so that a trainer which knows nothing of them
+      computes the same number with the same weights; and bool [B], whether each is one of its row's
+      stop ids.
     """
     scaled = logits / rows.temperature[:, None]
     filtered = jax.lax.cond(
@@ -96,8 +98,8 @@ def sample(
         return jax.random.gumbel(jax.random.fold_in(jax.random.key(seed), position), (vocab_size,))
 
     tokens = _argmax(filtered + jax.vmap(noise)(rows.seed, positions))
-    chosen = jnp.take_along_axis(filtered, tokens[:, None], axis=-1)[:, 0]
-    logprobs = chosen - jax.nn.logsumexp(filtered, axis=-1)
+    chosen = jnp.take_along_axis(scaled, tokens[:, None], axis=-1)[:, 0]
+    logprobs = chosen - jax.nn.logsumexp(scaled, axis=-1)
     return tokens, logprobs, jnp.any(tokens[:, None] == rows.stop_ids, axis=-1)
 
 

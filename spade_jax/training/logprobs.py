@@ -20,8 +20,7 @@ class TokenStatistics(NamedTuple):
 
     Attributes:
       logprobs: float32 [B, T]; log-probability of the token at its temperature.
-      entropies: float32 [B, T]; of the distribution that the token was one draw of, in nats. No
-        gradient flows through it.
+      entropies: float32 [B, T]; of the distribution that the token was one draw of, in nats.
     """
 
     logprobs: jax.Array
@@ -42,6 +41,7 @@ def token_statistics(
     temperatures: jax.Array,
     loss_mask: jax.Array,
     chunk: int,
+    entropy_gradient: bool = False,
 ) -> TokenStatistics:
     """Log-probs of `targets` under softmax(unembed(hidden) / temperature), in float32.
 
@@ -54,6 +54,7 @@ def token_statistics(
       temperatures: float32 [B, T].
       loss_mask: bool [B, T]; what stands elsewhere, NaN included, has no effect.
       chunk: positions, over all rows, whose logits exist at once; at least one column.
+      entropy_gradient: whether a gradient flows through the entropies, which costs some.
     """
     num_rows, num_columns = targets.shape
     columns = max(1, min(chunk // num_rows, num_columns))
@@ -72,9 +73,11 @@ def token_statistics(
         logits = unembed(params, architecture, hidden) / temperatures[..., None]
         normalizer = jax.nn.logsumexp(logits, axis=-1)
         chosen = jnp.take_along_axis(logits, targets[..., None], axis=-1)[..., 0]
-        fixed = jax.lax.stop_gradient(logits)
-        mean_logit = jnp.sum(jax.nn.softmax(fixed, axis=-1) * fixed, axis=-1)
-        return TokenStatistics(chosen - normalizer, jax.lax.stop_gradient(normalizer) - mean_logit)
+        logprobs = chosen - normalizer
+        if not entropy_gradient:
+            logits, normalizer = jax.lax.stop_gradient((logits, normalizer))
+        mean_logit = jnp.sum(jax.nn.softmax(logits, axis=-1) * logits, axis=-1)
+        return TokenStatistics(logprobs, normalizer - mean_logit)
 
     def step(_: None, inputs: tuple[jax.Array, ...]) -> tuple[None, TokenStatistics]:
         hidden, targets, temperatures, mask = inputs

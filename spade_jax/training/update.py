@@ -21,17 +21,12 @@ import numpy as np
 import optax
 from jax.sharding import Mesh, NamedSharding
 
-from spade_jax.config import UpdateConfig
+from spade_jax.config import LossConfig, UpdateConfig
 from spade_jax.errors import MeshError
 from spade_jax.model.architecture import Architecture
 from spade_jax.model.transformer import hidden_states
-from spade_jax.rl.losses import (
-    clipped_surrogate,
-    cross_entropy,
-    kl_penalty,
-    log_ratio,
-    truncated_importance,
-)
+from spade_jax.rl.losses import cross_entropy
+from spade_jax.rl.objective import TokenLosses, Tokens, ratio_metrics, token_losses
 from spade_jax.rl.packing import ROLES, PackedBatch
 from spade_jax.training.logprobs import TokenStatistics, token_statistics, trained_first
 from spade_jax.training.mesh import ROWS, num_row_shards, replicated
@@ -40,7 +35,7 @@ from spade_jax.training.state import TrainState, state_shardings
 from spade_jax.types import Role
 
 Loss = Literal["policy_gradient", "cross_entropy"]
-NO_KL: Mapping[Role, float] = MappingProxyType(dict.fromkeys(ROLES, 0.0))
+SAME_LOSSES: Mapping[Role, LossConfig] = MappingProxyType(dict.fromkeys(ROLES, LossConfig()))
 
 
 class Rows(NamedTuple):
@@ -64,13 +59,13 @@ class Sums(NamedTuple):
       gradient: float32, in the structure of the parameters.
       loss: the weighted loss.
       totals: unweighted sums over trained tokens, by metric.
-      role_entropies: float32 [roles]; sums over trained tokens.
+      role_totals: float32 [roles] each; the same for each role.
     """
 
     gradient: Any
     loss: jax.Array
     totals: dict[str, jax.Array]
-    role_entropies: jax.Array
+    role_totals: dict[str, jax.Array]
 
 
 class Updater:
@@ -78,12 +73,12 @@ class Updater:
 
     Args:
       architecture: of the policy.
-      update_config: microbatches, loss and optimizer.
+      update_config: microbatches and optimizer.
       mesh: on which state and batches lie.
       loss: `policy_gradient` (self-play) or `cross_entropy` (supervised).
       num_steps: length of a supervised run, after which the learning rate is 0.
-      kl_coefficients: of each role's KL penalty towards the reference, in the policy gradient; there is
-        no reference pass where all are 0.
+      losses: of each role, in the policy gradient; there is no reference pass where no KL coefficient
+        is above 0.
 
     Attributes:
       optimizer: makes the optimizer state that `update` expects.
@@ -101,7 +96,7 @@ class Updater:
         *,
         loss: Loss = "policy_gradient",
         num_steps: int | None = None,
-        kl_coefficients: Mapping[Role, float] = NO_KL,
+        losses: Mapping[Role, LossConfig] = SAME_LOSSES,
     ):
         shards, rows = num_row_shards(mesh), update_config.rows_per_microbatch
         if rows % shards:
@@ -112,14 +107,13 @@ class Updater:
         self.optimizer = make_optimizer(update_config, num_steps=num_steps)
         self._config = update_config
         self._loss = loss
-        self.uses_reference = any(kl_coefficients.values())
+        self._losses = tuple(losses[role] for role in ROLES)
+        self.uses_reference = any(config.kl_coefficient for config in self._losses)
         self._rows_sharding = NamedSharding(mesh, ROWS)
         shardings = state_shardings(architecture, self.optimizer, mesh)
         everywhere: Any = replicated(mesh)
         sums = Sums(shardings.params, everywhere, everywhere, everywhere)
-        summed = functools.partial(
-            _summed, architecture, update_config, loss, tuple(kl_coefficients[role] for role in ROLES)
-        )
+        summed = functools.partial(_summed, architecture, update_config, loss, self._losses)
 
         def start(*microbatch: Any) -> Sums:
             return jax.tree.map(jnp.zeros_like, jax.eval_shape(summed, *microbatch))
@@ -155,8 +149,10 @@ class Updater:
           The new state, and metrics: `loss`, `grad_norm` (before the clip), `entropy/<role>`,
           `num_tokens/<role>` (trained ones), `fill_rate`, `skipped_empty` and `skipped_nonfinite` (0 or
           1); for the policy gradient also `ratio`, `clip_fraction` (of tokens without gradient, or with
-          a truncated weight), `logprob_difference` (means over trained tokens) and, with a reference,
-          `kl`. A mean over nothing is left out.
+          another weight than the ratio), `logprob_difference` (means over trained tokens), with a
+          reference `kl`, and `entropy_gap/<role>`: the entropy less the mean of -log-prob, in nats. It is
+          0 in expectation for tokens drawn from the policy, and above 0 by what the sampler's top-k and
+          top-p left out. A mean over nothing is left out.
         """
         num_tokens = np.array(
             [np.count_nonzero(batch.loss_mask & (batch.role_ids == role)) for role in range(len(ROLES))]
@@ -177,8 +173,9 @@ class Updater:
         metrics |= {name: float(outcome[name]) for name in ("loss", "grad_norm", "skipped_nonfinite")}
         metrics |= {name: float(total / num_tokens.sum()) for name, total in outcome["totals"].items()}
         metrics |= {
-            f"entropy/{role}": float(total / num)
-            for role, total, num in zip(ROLES, outcome["role_entropies"], num_tokens, strict=True)
+            f"{name}/{role}": float(total / num)
+            for name, totals in outcome["role_totals"].items()
+            for role, total, num in zip(ROLES, totals, num_tokens, strict=True)
             if num
         }
         return state, metrics
@@ -196,8 +193,11 @@ class Updater:
 
     def _can_learn(self, batch: PackedBatch) -> bool:
         weights = batch.weights[batch.loss_mask]
-        if self._loss == "policy_gradient" and not self.uses_reference:
-            return bool(np.any(weights * batch.advantages[batch.loss_mask]))
+        if self._loss == "policy_gradient":
+            always = np.array([bool(c.kl_coefficient or c.entropy_coefficient) for c in self._losses])
+            weights = weights * (
+                always[batch.role_ids[batch.loss_mask]] | (batch.advantages[batch.loss_mask] != 0)
+            )
         return bool(np.any(weights))
 
     def _check(self, batch: PackedBatch, reference_params: Any) -> None:
@@ -219,7 +219,7 @@ def _summed(
     architecture: Architecture,
     update_config: UpdateConfig,
     loss: Loss,
-    kl_coefficients: tuple[float, ...],
+    losses: tuple[LossConfig, ...],
     params: Any,
     rows: Rows,
     reference_params: Any,
@@ -243,54 +243,54 @@ def _summed(
             temperatures=trained.temperatures,
             loss_mask=trained.loss_mask,
             chunk=update_config.logprob_chunk,
+            entropy_gradient=any(config.entropy_coefficient for config in losses),
         )
 
     reference = None if reference_params is None else statistics(reference_params)
 
-    def weighted_loss(params: Any) -> tuple[jax.Array, tuple[dict[str, jax.Array], jax.Array]]:
+    def weighted_loss(params: Any) -> tuple[jax.Array, tuple[dict[str, jax.Array], dict[str, jax.Array]]]:
         policy = statistics(params)
-        losses, per_token = _token_losses(loss, update_config, kl_coefficients, trained, policy, reference)
+        per_token: dict[str, jax.Array] = {}
+        per_role = {"entropy": policy.entropies}
+        if loss == "cross_entropy":
+            token_loss = cross_entropy(policy.logprobs, loss_mask=trained.loss_mask)
+        else:
+            token_loss, per_token = _policy_gradient(losses, trained, policy, reference)
+            per_role["entropy_gap"] = policy.entropies + policy.logprobs
         totals = {name: jnp.sum(values, dtype=jnp.float32) for name, values in per_token.items()}
         of_role = trained.role_ids == jnp.arange(len(ROLES))[:, None, None]
-        role_entropies = jnp.sum(jnp.where(of_role, policy.entropies, 0), axis=(1, 2))
-        return jnp.sum(trained.weights * losses), (totals, role_entropies)
+        role_totals = {
+            name: jnp.sum(jnp.where(of_role, values, 0), axis=(1, 2)) for name, values in per_role.items()
+        }
+        return jnp.sum(trained.weights * token_loss), (totals, role_totals)
 
-    (value, (totals, role_entropies)), gradient = jax.value_and_grad(weighted_loss, has_aux=True)(params)
+    (value, (totals, role_totals)), gradient = jax.value_and_grad(weighted_loss, has_aux=True)(params)
     gradient = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), gradient)
-    return Sums(gradient=gradient, loss=value, totals=totals, role_entropies=role_entropies)
+    return Sums(gradient=gradient, loss=value, totals=totals, role_totals=role_totals)
 
 
-def _token_losses(
-    loss: Loss,
-    update_config: UpdateConfig,
-    kl_coefficients: tuple[float, ...],
-    rows: Rows,
-    policy: TokenStatistics,
-    reference: TokenStatistics | None,
+def _policy_gradient(
+    losses: tuple[LossConfig, ...], rows: Rows, policy: TokenStatistics, reference: TokenStatistics | None
 ) -> tuple[jax.Array, dict[str, jax.Array]]:
     """The loss of each token and, by name, the metrics whose mean over trained tokens is reported."""
-    mask = rows.loss_mask
-    if loss == "cross_entropy":
-        return cross_entropy(policy.logprobs, loss_mask=mask), {}
-    tokens = (policy.logprobs, rows.behavior_logprobs, rows.advantages)
-    if update_config.truncate_ratio:
-        losses, clipped = truncated_importance(
-            *tokens, loss_mask=mask, truncate_ratio=update_config.truncate_ratio
-        )
-    else:
-        losses, clipped = clipped_surrogate(
-            *tokens, loss_mask=mask, clip_low=update_config.clip_low, clip_high=update_config.clip_high
-        )
-    difference = log_ratio(policy.logprobs, rows.behavior_logprobs, loss_mask=mask)
-    metrics = {
-        "ratio": jnp.where(mask, jnp.exp(difference), 0),
-        "clip_fraction": clipped,
-        "logprob_difference": jnp.abs(difference),
-    }
-    if reference is not None:
-        metrics["kl"] = kl_penalty(policy.logprobs, reference.logprobs, loss_mask=mask)
-        losses += jnp.asarray(kl_coefficients)[rows.role_ids] * metrics["kl"]
-    return losses, metrics
+    tokens = Tokens(
+        policy_logprobs=policy.logprobs,
+        entropies=policy.entropies,
+        reference_logprobs=None if reference is None else reference.logprobs,
+        behavior_logprobs=rows.behavior_logprobs,
+        advantages=rows.advantages,
+        segment_ids=rows.segment_ids,
+    )
+    by_role = [
+        token_losses(tokens, config, loss_mask=rows.loss_mask & (rows.role_ids == role))
+        for role, config in enumerate(losses)
+    ]
+    both: TokenLosses = jax.tree.map(jnp.add, *by_role)
+    metrics = ratio_metrics(tokens, loss_mask=rows.loss_mask)
+    metrics["clip_fraction"] = both.clipped
+    if both.kl is not None:
+        metrics["kl"] = both.kl
+    return both.losses, metrics
 
 
 def _applied(
@@ -311,5 +311,5 @@ def _applied(
         "grad_norm": grad_norm,
         "skipped_nonfinite": ~finite,
         "totals": sums.totals,
-        "role_entropies": sums.role_entropies,
+        "role_totals": sums.role_totals,
     }

@@ -13,6 +13,7 @@ from spade_jax.config import (
     Config,
     CorpusConfig,
     DesignerConfig,
+    MeshConfig,
     ModelConfig,
     SamplingConfig,
     UpdateConfig,
@@ -23,6 +24,7 @@ from spade_jax.memory.environment_memory import EnvironmentMemory
 from spade_jax.rl.packing import ROLES, PackedBatch
 from spade_jax.self_play import SelfPlayState
 from spade_jax.text.chat import NativeChat
+from spade_jax.training.mesh import make_mesh
 from spade_jax.types import TokenStream
 from tests.scripted import ScriptedEngine, game_source, right
 
@@ -203,7 +205,7 @@ async def perform(
     machinery = Machinery(
         config=config,
         architecture=None,
-        mesh=None,
+        mesh=make_mesh(MeshConfig()),
         chat=chat,
         engine=engine,
         sandbox=pool,

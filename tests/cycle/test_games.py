@@ -18,6 +18,7 @@ from spade_jax.config import (
     Config,
     CorpusConfig,
     DesignerConfig,
+    LossConfig,
     MemoryConfig,
     MeshConfig,
     SamplingConfig,
@@ -47,10 +48,13 @@ CONFIG = Config(
     memory=MemoryConfig(positives=2),
     sampling=SamplingConfig(max_context=1024),
     designer=DesignerConfig(
-        environments=8, skills=("Spatial Reasoning", "Logical Deduction"), max_tokens=600, loss_weight=2.0
+        environments=8,
+        skills=("Spatial Reasoning", "Logical Deduction"),
+        max_tokens=600,
+        loss=LossConfig(weight=2.0),
     ),
     validation=ValidationConfig(rungs=("extract", "parse", "held_out", "load", "play", "replay")),
-    agent=AgentConfig(episodes=4, max_turns=3, max_tokens=24, loss_weight=0.5),
+    agent=AgentConfig(episodes=4, max_turns=3, max_tokens=24, loss=LossConfig(weight=0.5)),
     update=UpdateConfig(row_length=1024, rows_per_microbatch=2),
 )
 BAD_STEP = game("Bad").replace('return "wrong", -1.0, True, False, {}', 'return "wrong"')

@@ -2,6 +2,7 @@
 
 import pytest
 
+from spade_jax.config import LossConfig
 from spade_jax.errors import EnvironmentFailure, HostFault
 from spade_jax.roles.designer import design_reply
 from tests.cycle.stage import CONFIG, Lap, changed, packed_as, unpacked
@@ -24,8 +25,8 @@ WIN_RATE = {"kind": "plateau", "plateau_low": 1.0, "plateau_high": 1.0, "plateau
 def test_roles_are_balanced_by_their_means_or_by_a_factor(stage, update, factor):
     config = changed(
         CONFIG,
-        designer={"environments": 2, "interval": 3, "loss_weight": 2.0},
-        agent={"episodes": 4, "loss_weight": 0.5},
+        designer={"environments": 2, "interval": 3, "loss": LossConfig(weight=2.0)},
+        agent={"episodes": 4, "loss": LossConfig(weight=0.5)},
         reward=WIN_RATE,
         update=update,
     )

@@ -159,17 +159,20 @@ def test_arrival_order_and_timing_change_nothing_at_all(engine):
             np.testing.assert_array_equal(found.behavior_logprobs, expected.behavior_logprobs)
 
 
-def test_top_k_one_is_greedy(engine, all_params):
+def test_top_k_one_is_greedy_and_its_logprobs_are_those_of_the_training_path(engine, all_params):
     async def main():
         with engine.session((0,)) as session:
             completion = await session.generate(_prompt(3), _sampling(max_tokens=12, top_k=1))
-            return completion, session.tokens
+            return completion, session.stream(1.0)
 
-    completion, tokens = asyncio.run(main())
+    completion, stream = asyncio.run(main())
+    tokens = stream.tokens
     start = len(tokens) - len(completion.tokens)
     expected = _logits(all_params[0], tokens)[start - 1 : -1].argmax(axis=1)
     assert completion.tokens.tolist() == expected.tolist()
-    np.testing.assert_array_equal(completion.behavior_logprobs, 0.0)
+    np.testing.assert_allclose(
+        completion.behavior_logprobs, _logprobs(all_params[0], stream)[start:], atol=1e-4
+    )
 
 
 def test_a_turn_prefills_only_what_is_new(engine):

@@ -51,13 +51,18 @@ def _expected(logits, *, temperature=1.0, top_k=0, top_p=1.0):
     ],
     ids=str,
 )
-def test_draws_follow_the_distribution_and_report_its_logprobs(logits, settings):
+def test_draws_follow_the_distribution_and_report_their_logprobs_among_all_tokens(logits, settings):
     tokens, logprobs, _ = _sample(
         jnp.tile(logits, (NUM_DRAWS, 1)), jnp.zeros(NUM_DRAWS, jnp.int32), _rows(NUM_DRAWS, **settings)
     )
     expected = _expected(logits, **settings)
     assert (expected[tokens] > 0).all(), "a token outside the kept ones was drawn"
-    np.testing.assert_allclose(np.exp(logprobs), expected[tokens], rtol=1e-4)
+    among_all = _expected(logits, temperature=settings.get("temperature", 1.0))
+    np.testing.assert_allclose(np.exp(logprobs), among_all[tokens], rtol=1e-4)
+    # By what top-k and top-p leave out, draws are likelier than those of the whole distribution.
+    gap = np.mean(logprobs) - np.sum(among_all * np.log(among_all))
+    noise = 5 * np.std(logprobs) / np.sqrt(NUM_DRAWS)
+    assert gap > noise if "top_k" in settings or "top_p" in settings else abs(gap) < noise
     observed = np.bincount(tokens, minlength=VOCAB_SIZE) / NUM_DRAWS
     # Five standard errors of a frequency: a false alarm once in 100,000 runs, were seeds not fixed.
     np.testing.assert_allclose(
@@ -69,7 +74,7 @@ def test_top_k_one_is_greedy_even_among_equals():
     logits = jnp.array([[0.0, 3.0, 3.0, 1.0]] * 16)
     tokens, logprobs, _ = _sample(logits, jnp.arange(16), _rows(16, top_k=1, temperature=5.0))
     assert tokens.tolist() == [1] * 16
-    np.testing.assert_array_equal(logprobs, 0.0)
+    np.testing.assert_allclose(logprobs, jax.nn.log_softmax(logits / 5.0)[:, 1], rtol=1e-6)
 
 
 def test_settings_of_one_row_do_not_touch_another(logits):

@@ -15,7 +15,7 @@ import numpy as np
 
 jax.config.update("jax_num_cpu_devices", 8)
 
-from spade_jax.config import MeshConfig, UpdateConfig
+from spade_jax.config import LossConfig, MeshConfig, UpdateConfig
 from spade_jax.rl.packing import pack
 from spade_jax.training.checkpoint import Checkpointer
 from spade_jax.training.mesh import make_mesh
@@ -25,13 +25,14 @@ from spade_jax.training.update import Updater
 here = runpy.run_path(sys.argv[1])
 architecture = here["ARCHITECTURE"]
 config = UpdateConfig(row_length=24, rows_per_microbatch=8, logprob_chunk=16, learning_rate=1e-2)
-batch = pack(here["ragged_sequences"]() * 3, row_length=24, rows_multiple=8, pad_id=0)
+batch = pack(here["ragged_sequences"]() * 3, row_length=24, rows_multiple=8, pad_id=0, num_shards=8)
+losses = {"designer": LossConfig(kind="gspo"), "agent": LossConfig()}  # by sequence and by token
 
 
 def run(data, fsdp, tensor):
     devices = jax.devices()[: data * fsdp * tensor]
     mesh = make_mesh(MeshConfig(data=data, fsdp=fsdp, tensor=tensor), devices=devices)
-    updater = Updater(architecture, config, mesh)
+    updater = Updater(architecture, config, mesh, losses=losses)
     state = create_state(architecture, updater.optimizer, mesh, seed=0)
     for _ in range(2):
         state, metrics = updater.update(state, batch)

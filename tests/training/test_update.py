@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from spade_jax.config import UpdateConfig
+from spade_jax.config import LossConfig, UpdateConfig
 from spade_jax.errors import MeshError
 from spade_jax.model.transformer import hidden_states, unembed
 from spade_jax.rl.packing import pack
@@ -13,7 +13,7 @@ from spade_jax.training.state import create_state, state_from_params
 from spade_jax.training.update import Updater
 
 ROLE_WEIGHTS = {"designer": 0.5, "agent": 2.0}
-KL_COEFFICIENTS = {"designer": 0.3, "agent": 0.1}
+KL_LOSSES = {"designer": LossConfig(kl_coefficient=0.3), "agent": LossConfig(kl_coefficient=0.1)}
 
 
 def packed(sequences, update_config):
@@ -42,7 +42,7 @@ def policy_logprobs(params, architecture, sequences):
     return jnp.take_along_axis(logprobs, tokens[:, 1:, None], axis=2)[..., 0]
 
 
-def one_by_one(params, architecture, sequences, *, loss, update_config, reference_params=None):
+def one_by_one(params, architecture, sequences, *, loss, reference_params=None):
     """The loss as its definition reads: one sequence after the other, plain means and sums."""
     policy = policy_logprobs(params, architecture, sequences)
     total = 0.0
@@ -55,16 +55,18 @@ def one_by_one(params, architecture, sequences, *, loss, update_config, referenc
                 losses = -policy[index, at]
             else:
                 ratio = jnp.exp(policy[index, at] - item.stream.behavior_logprobs[1:][at])
-                clipped = jnp.clip(ratio, 1 - update_config.clip_low, 1 + update_config.clip_high)
-                losses = -jnp.minimum(ratio * item.advantage, clipped * item.advantage)
-                if update_config.truncate_ratio:
-                    weights = jax.lax.stop_gradient(jnp.minimum(ratio, update_config.truncate_ratio))
-                    losses = -weights * item.advantage * policy[index, at]
+                losses = -jnp.minimum(ratio * item.advantage, jnp.clip(ratio, 0.8, 1.28) * item.advantage)
             if reference_params is not None:
                 reference = policy_logprobs(reference_params, architecture, sequences)[index, at]
-                losses += KL_COEFFICIENTS[role] * (reference - policy[index, at]) ** 2 / 2
+                losses += KL_LOSSES[role].kl_coefficient * (reference - policy[index, at]) ** 2 / 2
             total += role_weight * item.weight / shares * jnp.mean(losses)
     return total
+
+
+def with_nan_outside_the_mask(batch):
+    names = ("behavior_logprobs", "advantages", "temperatures")
+    dirty = {name: np.where(batch.loss_mask, getattr(batch, name), np.nan) for name in names}
+    return dataclasses.replace(batch, **{name: values.astype(np.float32) for name, values in dirty.items()})
 
 
 def assert_trees_close(got, wanted):
@@ -90,9 +92,7 @@ def test_packed_and_chunked_equals_each_sequence_alone(
     updater = {"policy_gradient": updater, "cross_entropy": supervised_updater}[loss]
     sums = updater.sums(params, packed(sequences, update_config))
     value, gradient = jax.jit(
-        jax.value_and_grad(
-            lambda params: one_by_one(params, architecture, sequences, loss=loss, update_config=update_config)
-        )
+        jax.value_and_grad(lambda params: one_by_one(params, architecture, sequences, loss=loss))
     )(params)
     np.testing.assert_allclose(sums.loss, value, rtol=1e-5)
     assert_trees_close(sums.gradient, gradient)
@@ -101,7 +101,7 @@ def test_packed_and_chunked_equals_each_sequence_alone(
 def test_kl_towards_the_reference_equals_each_sequence_alone(
     architecture, mesh, update_config, params, sequences
 ):
-    updater = Updater(architecture, update_config, mesh, kl_coefficients=KL_COEFFICIENTS)
+    updater = Updater(architecture, update_config, mesh, losses=KL_LOSSES)
     reference_params = jax.tree.map(lambda leaf: 0.9 * leaf, params)
     batch = packed(sequences, update_config)
     sums = updater.sums(params, batch, reference_params=reference_params)
@@ -112,7 +112,6 @@ def test_kl_towards_the_reference_equals_each_sequence_alone(
                 architecture,
                 sequences,
                 loss="policy_gradient",
-                update_config=update_config,
                 reference_params=reference_params,
             )
         )
@@ -127,34 +126,149 @@ def test_kl_towards_the_reference_equals_each_sequence_alone(
     assert_trees_equal(reference_params, jax.tree.map(lambda leaf: 0.9 * leaf, params))
 
 
-def test_truncated_importance_equals_each_sequence_alone(
-    architecture, mesh, update_config, params, sequences
+# Both roles differ in everything, and no two cases share a kind, an aggregation or a KL penalty of a role.
+PAIRS = {
+    "gspo and cispo": {
+        "designer": LossConfig(kind="gspo", clip_low=0.04, clip_high=0.01, aggregation="token"),
+        "agent": LossConfig(kind="cispo", clip_low=0.1, clip_high=0.2, aggregation="constant"),
+    },
+    "truncated and masked": {
+        "designer": LossConfig(
+            kind="truncated", max_ratio=1.1, aggregation="sample", kl="reward", kl_coefficient=0.2
+        ),
+        "agent": LossConfig(
+            kind="masked", min_ratio=0.7, max_ratio=1.2, aggregation="token", entropy_coefficient=0.5
+        ),
+    },
+    "reinforce and clipped": {
+        "designer": LossConfig(kind="reinforce", aggregation="constant", kl="k1", kl_coefficient=0.2),
+        "agent": LossConfig(aggregation="sample", entropy_coefficient=0.1, kl="k2", kl_coefficient=0.3),
+    },
+}
+
+
+def policy_gradient(config, policy, behavior, reference, entropies, advantage):
+    """float32 [n], of the trained tokens of one sequence, as the papers' formulas read, and their ratios."""
+    ratios = jnp.exp(policy - behavior)
+    fixed = jax.lax.stop_gradient(ratios)
+    advantages = jnp.full(len(policy), advantage)
+    if config.kl == "reward":
+        k1 = jax.lax.stop_gradient(policy - reference)
+        advantages -= config.kl_coefficient * jnp.cumsum(k1[::-1])[::-1]
+    low, high = 1 - config.clip_low, 1 + config.clip_high
+    match config.kind:
+        case "gspo":
+            ratios = jnp.exp(jnp.mean(policy - behavior))
+            losses = -jnp.minimum(ratios * advantages, jnp.clip(ratios, low, high) * advantages)
+        case "clipped":
+            losses = -jnp.minimum(ratios * advantages, jnp.clip(ratios, low, high) * advantages)
+        case "cispo":
+            losses = -jnp.clip(fixed, low, high) * advantages * policy
+        case "truncated":
+            losses = -jnp.minimum(fixed, config.max_ratio) * advantages * policy
+        case "masked":
+            inside = (fixed >= config.min_ratio) & (fixed <= config.max_ratio)
+            losses = -jnp.where(inside, fixed, 0) * advantages * policy
+        case "reinforce":
+            losses = -advantages * policy
+    if config.kl != "reward":
+        losses += config.kl_coefficient * (policy - reference) ** 2 / 2
+    return losses - config.entropy_coefficient * entropies
+
+
+def one_by_one_by_role(params, architecture, sequences, *, losses, reference_params):
+    """The gradient's loss as its definition reads, with the losses of each role."""
+    tokens, distributions = policy_distributions(params, architecture, sequences)
+    policy = jnp.take_along_axis(distributions, tokens[:, 1:, None], axis=2)[..., 0]
+    entropies = -jnp.sum(jnp.exp(distributions) * distributions, axis=-1)
+    reference = policy_logprobs(reference_params, architecture, sequences)
+    total = 0.0
+    for role, config in losses.items():
+        members = [(index, item) for index, item in enumerate(sequences) if item.role == role]
+        trained = [(index, item) for index, item in members if item.stream.loss_mask.any()]
+        num_tokens = sum(item.stream.loss_mask.sum() for _, item in trained)
+        for index, item in trained:
+            at = np.flatnonzero(item.stream.loss_mask[1:])
+            behavior = item.stream.behavior_logprobs[1:][at]
+            arrays = (policy[index, at], behavior, reference[index, at], entropies[index, at])
+            token_losses = policy_gradient(config, *arrays, item.advantage)
+            total += (
+                ROLE_WEIGHTS[role]
+                * {
+                    "sample": item.weight / sum(item.weight for _, item in members) * jnp.mean(token_losses),
+                    "token": jnp.sum(token_losses) / num_tokens,
+                    "constant": jnp.sum(token_losses) / 24 / sum(item.weight for _, item in trained),
+                }[config.aggregation]
+            )
+    return total
+
+
+@pytest.fixture(scope="module", params=PAIRS)
+def by_role(request, architecture, update_config, mesh, params, sequences):
+    """The updater of a pair of losses, a batch for it and the params of its reference, if it has one.
+
+    One of the sequences trains nothing, which `sample` counts.
+    """
+    losses = PAIRS[request.param]
+    updater = Updater(architecture, update_config, mesh, losses=losses)
+    untrained = dataclasses.replace(
+        sequences[8].stream, loss_mask=np.zeros_like(sequences[8].stream.loss_mask)
+    )
+    sequences = [*sequences[:8], dataclasses.replace(sequences[8], stream=untrained), *sequences[9:]]
+    batch = pack(
+        sequences,
+        row_length=24,
+        rows_multiple=update_config.rows_per_microbatch,
+        pad_id=0,
+        role_weights=ROLE_WEIGHTS,
+        aggregation={role: config.aggregation for role, config in losses.items()},
+    )
+    reference_params = jax.tree.map(lambda leaf: 0.9 * leaf, params)
+    return losses, updater, sequences, batch, reference_params if updater.uses_reference else None
+
+
+def test_losses_of_each_role_accumulate_to_those_of_each_sequence_alone(
+    architecture, update_config, params, by_role
 ):
-    config = dataclasses.replace(update_config, truncate_ratio=1.1)
-    updater, batch = Updater(architecture, config, mesh), packed(sequences, config)
-    sums = updater.sums(params, batch)
-    value, gradient = jax.jit(
-        jax.value_and_grad(
-            lambda params: one_by_one(
-                params, architecture, sequences, loss="policy_gradient", update_config=config
+    losses, updater, sequences, batch, reference_params = by_role
+    assert batch.num_rows > update_config.rows_per_microbatch
+    sums = updater.sums(params, batch, reference_params=reference_params)
+    gradient = jax.jit(
+        jax.grad(
+            lambda params: one_by_one_by_role(
+                params,
+                architecture,
+                sequences,
+                losses=losses,
+                reference_params=params if reference_params is None else reference_params,
             )
         )
     )(params)
-    np.testing.assert_allclose(sums.loss, value, rtol=1e-5)
     assert_trees_close(sums.gradient, gradient)
+    num_clipped = float(sums.totals["clip_fraction"])
+    assert 0 < num_clipped < batch.loss_mask.sum(), "the bounds of the losses should be at work"
 
-    policy = policy_logprobs(params, architecture, sequences)
-    ratios = [
-        np.exp(logprobs[at] - item.stream.behavior_logprobs[1:][at])
-        for item, logprobs in zip(sequences, policy, strict=True)
-        for at in [np.flatnonzero(item.stream.loss_mask[1:])]
-    ]
-    cut = np.concatenate(ratios) > 1.1
-    assert 0 < cut.mean() < 1
+
+def test_nan_outside_the_mask_reaches_no_roles_loss(params, by_role):
+    _, updater, _, batch, reference_params = by_role
+    dirty = with_nan_outside_the_mask(batch)
+    clean_sums, dirty_sums = (
+        updater.sums(params, some, reference_params=reference_params) for some in (batch, dirty)
+    )
+    assert np.isfinite(clean_sums.loss)
+    assert_trees_equal(dirty_sums, clean_sums)
+
+
+def test_without_advantages_only_a_penalty_or_a_bonus_is_something_to_learn_from(
+    architecture, mesh, params, by_role
+):
+    losses, updater, _, batch, reference_params = by_role
     state = state_from_params(architecture, updater.optimizer, mesh, params=params)
-    _, metrics = updater.update(state, batch)
-    assert metrics["clip_fraction"] == pytest.approx(cut.mean())
-    assert metrics["ratio"] == pytest.approx(np.concatenate(ratios).mean(), rel=1e-5)
+    nothing = dataclasses.replace(batch, advantages=np.zeros_like(batch.advantages))
+    _, metrics = updater.update(state, nothing, reference_params=reference_params)
+    others = any(config.kl_coefficient or config.entropy_coefficient for config in losses.values())
+    assert metrics["skipped_empty"] == (not others)
+    assert ("loss" in metrics) == others
 
 
 @pytest.mark.parametrize(("rows_per_microbatch", "logprob_chunk"), [(1, 1000), (6, 1)])
@@ -183,19 +297,13 @@ def test_masked_tokens_equal_absent_ones(update_config, updater, params, sequenc
 
 def test_nan_outside_the_mask_is_harmless(update_config, updater, params, sequences):
     clean = packed(sequences, update_config)
-    dirty = dataclasses.replace(
-        clean,
-        **{
-            name: np.where(clean.loss_mask, getattr(clean, name), np.nan).astype(np.float32)
-            for name in ("behavior_logprobs", "advantages", "temperatures")
-        },
-    )
+    dirty = with_nan_outside_the_mask(clean)
     assert_trees_equal(updater.sums(params, dirty), updater.sums(params, clean))
 
 
 def test_metrics_by_an_independent_count(architecture, mesh, update_config, updater, params, sequences):
     state = state_from_params(architecture, updater.optimizer, mesh, params=params)
-    loss = one_by_one(params, architecture, sequences, loss="policy_gradient", update_config=update_config)
+    loss = one_by_one(params, architecture, sequences, loss="policy_gradient")
     batch = packed(sequences, update_config)
     _, metrics = updater.update(state, batch)
     assert all(type(value) is float for value in metrics.values())
@@ -210,6 +318,8 @@ def test_metrics_by_an_independent_count(architecture, mesh, update_config, upda
     designer, agent = (np.concatenate([entropies[at] for at in part]) for part in (trained[:4], trained[4:]))
     assert metrics["entropy/designer"] == pytest.approx(designer.mean(), rel=1e-5)
     assert metrics["entropy/agent"] == pytest.approx(agent.mean(), rel=1e-5)
+    surprise = -np.concatenate([chosen[at] for at in trained[4:]])
+    assert metrics["entropy_gap/agent"] == pytest.approx(agent.mean() - surprise.mean(), abs=1e-4)
     difference = np.concatenate(
         [chosen[at] - sequences[at[0]].stream.behavior_logprobs[1:][at[1]] for at in trained]
     )
@@ -324,7 +434,7 @@ def test_misuse_is_explained(architecture, mesh, update_config, updater, params,
         updater.sums(params, pack(sequences, row_length=32, rows_multiple=2, pad_id=0))
     with pytest.raises(ValueError, match="without a KL penalty does not use reference_params"):
         updater.sums(params, packed(sequences, update_config), reference_params=params)
-    needs = Updater(architecture, update_config, mesh, kl_coefficients=KL_COEFFICIENTS)
+    needs = Updater(architecture, update_config, mesh, losses=KL_LOSSES)
     with pytest.raises(ValueError, match="needs reference_params, which are missing"):
         needs.sums(params, packed(sequences, update_config))
 

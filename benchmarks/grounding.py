@@ -25,7 +25,7 @@ from spade_jax.grounding.excerpt import excerpt, named_in
 from spade_jax.memory.environment_memory import EnvironmentMemory
 from spade_jax.rollout.propose import propose
 from spade_jax.self_play import SelfPlayState
-from spade_jax.train import build, restore
+from spade_jax.train import build, restore, start
 from spade_jax.training.checkpoint import Checkpointer
 from spade_jax.types import Design
 from spade_jax.warm_start.grounds import Grounds
@@ -55,7 +55,8 @@ def main(_: Sequence[str]) -> None:
 
 async def _ask(config: config_module.Config, workdir: str) -> tuple[Grounds, dict[str, list[Design]]]:
     async with contextlib.AsyncExitStack() as stack:
-        machinery, params = await build(config, stack, track=iter)
+        sandbox, mesh = await start(config, stack)
+        machinery, params = await build(config, stack, sandbox=sandbox, mesh=mesh, track=iter)
         if workdir:
             checkpoints = Path(workdir) / "checkpoints"
             checkpointer = stack.enter_context(Checkpointer(checkpoints, keep=config.checkpoint.keep))

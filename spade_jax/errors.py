@@ -41,6 +41,10 @@ class MeshError(SpadeError):
     """The mesh does not fit the devices, or an axis does not divide the model."""
 
 
+class DistributedError(SpadeError):
+    """The processes of a run cannot find each other, or do not run the same."""
+
+
 class SandboxUnavailable(SpadeError):
     """The machine cannot isolate environments as strictly as the config demands."""
 

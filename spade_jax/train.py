@@ -10,24 +10,28 @@ import asyncio
 import contextlib
 import functools
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 
 import jax
+from jax.sharding import Mesh
 
 from spade_jax.config import Config, LossConfig, to_dict
 from spade_jax.cycle import CycleRecord, Machinery, run_cycle
+from spade_jax.distributed import Processes, check_agreement, join, place_on_host
 from spade_jax.environments.sandboxed import start_sandbox
+from spade_jax.errors import ConfigError, DistributedError
 from spade_jax.evaluation.held_out import held_out_environments
 from spade_jax.evaluation.solve_rate import evaluate
 from spade_jax.grounding.corpus import Corpus
-from spade_jax.interruption import StopRequest, listening_for_signals
+from spade_jax.interruption import listening_for_signals
 from spade_jax.memory.environment_memory import EnvironmentMemory
 from spade_jax.metrics import MetricsWriter, read_rows, summarise
 from spade_jax.model.architecture import Architecture
 from spade_jax.model.transformer import Params
 from spade_jax.reporting import Reporter, cycle_line
 from spade_jax.sampling.engine import Engine
+from spade_jax.sandbox.pool import SandboxPool
 from spade_jax.seeding import derive_seed
 from spade_jax.self_play import SelfPlayState
 from spade_jax.text.chat import NativeChat
@@ -41,7 +45,14 @@ from spade_jax.warm_start.pretrain import warm_start
 from spade_jax.workdir import Workdir
 
 
-def train(config: Config, *, workdir: str | Path, allow_changed_config: bool = False) -> bool:
+def train(
+    config: Config,
+    *,
+    workdir: str | Path,
+    allow_changed_config: bool = False,
+    processes: Processes | None = None,
+    profile_cycles: Collection[int] = (),
+) -> bool:
     """Runs a config in a workdir, from its newest usable checkpoint where there is one.
 
     The first SIGINT or SIGTERM ends the run after the cycle in progress with a checkpoint; a second
@@ -51,6 +62,8 @@ def train(config: Config, *, workdir: str | Path, allow_changed_config: bool = F
       config: of the run.
       workdir: the folder that the run writes to; made if it is not there.
       allow_changed_config: continue a run that was started with another config.
+      processes: of the run, as its flags name them; None where SLURM or a TPU pod knows, or there is one.
+      profile_cycles: of which a trace for the profiler is written to the workdir.
 
     Returns:
       Whether the run reached its last cycle.
@@ -59,19 +72,44 @@ def train(config: Config, *, workdir: str | Path, allow_changed_config: bool = F
       SpadeError: of the boundary that was crossed, saying what to do.
     """
     jax.config.update("jax_compilation_cache_dir", str(user_cache_dir() / "xla"))
-    with (
-        Workdir.open(workdir, to_dict(config), allow_changed=allow_changed_config) as opened,
-        Reporter() as reporter,
-        listening_for_signals() as stop,
-    ):
-        return asyncio.run(_run(config, opened, reporter, stop))
+    for cycle in profile_cycles:
+        if not 0 <= cycle < config.num_cycles:
+            raise ConfigError(
+                f"--profile_cycles: no cycle {cycle} in a run of {config.num_cycles}, numbered from 0"
+            )
+    with Reporter() as reporter:
+        return asyncio.run(
+            _run(
+                config,
+                Path(workdir),
+                reporter,
+                allow_changed_config=allow_changed_config,
+                processes=processes,
+                profile_cycles=profile_cycles,
+            )
+        )
 
 
-async def _run(config: Config, workdir: Workdir, reporter: Reporter, stop: StopRequest) -> bool:
+async def _run(
+    config: Config,
+    path: Path,
+    reporter: Reporter,
+    *,
+    allow_changed_config: bool,
+    processes: Processes | None,
+    profile_cycles: Collection[int],
+) -> bool:
     lap = time.perf_counter()
     async with contextlib.AsyncExitStack() as stack:
+        sandbox, mesh = await start(config, stack, processes, say=reporter.say)
+        stop = stack.enter_context(listening_for_signals())
+        workdir = stack.enter_context(Workdir.open(path, to_dict(config), allow_changed=allow_changed_config))
         machinery, params = await build(
-            config, stack, track=lambda steps: stop.checked(reporter.track(steps))
+            config,
+            stack,
+            sandbox=sandbox,
+            mesh=mesh,
+            track=lambda steps: stop.checked(reporter.track(steps)),
         )
         checkpointer = stack.enter_context(Checkpointer(workdir.checkpoints_dir, keep=config.checkpoint.keep))
         train_state, self_play = restore(machinery, checkpointer, params)
@@ -109,7 +147,9 @@ async def _run(config: Config, workdir: Workdir, reporter: Reporter, stop: StopR
                 cycle = self_play.cycle
                 machinery.engine.load_weights(train_state.params, version=cycle)
                 metrics = await measure() if cycle % config.evaluation.every == 0 else {}
-                with reporter.bar(f"cycle {cycle}", 3) as phases:
+                with reporter.bar(f"cycle {cycle}", 3) as phases, contextlib.ExitStack() as profiled:
+                    if cycle in profile_cycles:
+                        profiled.enter_context(jax.profiler.trace(workdir.profile_dir(cycle)))
                     train_state, self_play, record = await run_cycle(
                         machinery, train_state, self_play, advance=phases.advance
                     )
@@ -141,17 +181,57 @@ async def _run(config: Config, workdir: Workdir, reporter: Reporter, stop: StopR
         return True
 
 
+async def start(
+    config: Config,
+    stack: contextlib.AsyncExitStack,
+    processes: Processes | None = None,
+    *,
+    say: Callable[[str], None] = print,
+) -> tuple[SandboxPool, Mesh]:
+    """The sandbox and the mesh, in the one order in which they can be had; signals are set after it.
+
+    Args:
+      stack: closes the sandbox.
+      processes: as for `train`.
+      say: is told what is waited for.
+
+    Raises:
+      DistributedError: there are several processes, which do not find each other, do not agree, or are
+        ready for what self-play cannot do yet.
+    """
+    # Its fork servers are started before the other processes and the devices are reached for, whose
+    # threads they must not inherit.
+    index, count = place_on_host(processes)
+    sandbox = await stack.enter_async_context(
+        await start_sandbox(config.sandbox, process_index=index, num_processes=count)
+    )
+    join(processes, say=say)
+    mesh = make_mesh(config.mesh)
+    check_agreement(to_dict(config), mesh)
+    if jax.process_count() > 1:
+        raise DistributedError(
+            f"{jax.process_count()} processes agree on a mesh of {mesh.devices.size} devices, but self-play "
+            "does not share out its environments and samples among processes yet; start one process, on a "
+            "slice or node with one host"
+        )
+    return sandbox, mesh
+
+
 async def build(
-    config: Config, stack: contextlib.AsyncExitStack, *, track: Callable[[Sequence], Iterable]
+    config: Config,
+    stack: contextlib.AsyncExitStack,
+    *,
+    sandbox: SandboxPool,
+    mesh: Mesh,
+    track: Callable[[Sequence], Iterable],
 ) -> tuple[Machinery, Params]:
     """What a run needs once, and the warm-started policy.
 
     Args:
       stack: closes what has to be closed.
+      sandbox, mesh: from `start`.
       track: wraps the supervised steps of the warm start, to show progress.
     """
-    # Its fork servers are started before the device, whose threads they must not inherit.
-    sandbox = await stack.enter_async_context(await start_sandbox(config.sandbox))
     corpus = None
     if config.corpus.path:
         seed = derive_seed(config.seed, "corpus")
@@ -162,7 +242,6 @@ async def build(
         from spade_jax.roles.endpoint import Endpoint
 
         endpoint = await stack.enter_async_context(Endpoint(config.endpoint))
-    mesh = make_mesh(config.mesh)
     warmed = await warm_start(config, corpus=corpus, mesh=mesh, sandbox=sandbox, track=track)
     architecture = Architecture.from_config(config.model, warmed.tokenizer.vocab_size)
     losses: dict[Role, LossConfig] = {"designer": config.designer.loss, "agent": config.agent.loss}

@@ -6,6 +6,7 @@
     environments/cycle_00012/*.json     its validation report, scores, hint and document
     episodes/cycle_00012/*.md           some episodes of each environment, for people to read
     checkpoints/                        spade_jax.training.checkpoint
+    profiles/cycle_00012/               a trace for the profiler, of cycles that it was asked for
     summary.json                        what the run came to
 
 One process at a time holds a workdir. The files under environments/ and episodes/ are for people:
@@ -114,6 +115,9 @@ class Workdir:
 
     def episodes_dir(self, cycle: int) -> Path:
         return self.path / "episodes" / f"cycle_{cycle:05d}"
+
+    def profile_dir(self, cycle: int) -> Path:
+        return self.path / "profiles" / f"cycle_{cycle:05d}"
 
     def discard_from(self, cycle: int) -> None:
         """Removes what a resumed run makes again: environments, episodes and rewards of `cycle` and later."""

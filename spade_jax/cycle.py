@@ -42,6 +42,7 @@ from spade_jax.sandbox.pool import SandboxPool
 from spade_jax.seeding import derive_rng, derive_seed
 from spade_jax.self_play import OpenDesign, SelfPlayState
 from spade_jax.text.chat import Chat
+from spade_jax.training.device_memory import device_memory
 from spade_jax.training.mesh import num_row_shards
 from spade_jax.training.state import TrainState
 from spade_jax.training.update import Updater
@@ -144,11 +145,16 @@ async def run_cycle(
 ) -> tuple[TrainState, SelfPlayState, CycleRecord]:
     """Runs one cycle with the weights that the engine holds, which are those of `train_state`.
 
+    Of its metrics, `seconds/update_step` is the update alone, from the packed batch to the new weights, and
+    `seconds/host_wait` the part of the cycle in which the device had neither that nor sampling to do: it
+    waited for environments, prompts and packing. What is compiled meanwhile counts as the device's time.
+
     Args:
       advance: called after each of the three phases design, play and update.
     """
     config, cycle = machinery.config, self_play.cycle
     clock = _Clock(advance)
+    sampled_before = machinery.engine.busy_seconds
 
     designs: list[Design] = []
     is_first_play = cycle % config.designer.interval == 0
@@ -172,9 +178,11 @@ async def run_cycle(
     batch = assemble(
         machinery, designer if config.designer.train else [], agent if config.agent.train else []
     )
+    step_started = time.perf_counter()
     train_state, update_metrics = machinery.updater.update(
         train_state, batch, reference_params=machinery.reference_params
     )
+    update_step = time.perf_counter() - step_started
     clock.lap("update")
 
     self_play = dataclasses.replace(
@@ -194,8 +202,12 @@ async def run_cycle(
         "memory/num_records": float(len(self_play.memory.records)),
         "sample/num_tokens": float(_num_sampled(designs, trajectories)),
         "sample/num_compilations": float(machinery.engine.num_compilations),
+        **device_memory(machinery.mesh.local_devices),
+        "seconds/update_step": update_step,
         **clock.metrics(),
     }
+    device_busy = machinery.engine.busy_seconds - sampled_before + update_step
+    metrics["seconds/host_wait"] = metrics["seconds/cycle"] - device_busy
     metrics["sample/tokens_per_second"] = metrics["sample/num_tokens"] / (
         metrics["seconds/design"] + metrics["seconds/play"]
     )

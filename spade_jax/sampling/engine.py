@@ -19,9 +19,10 @@ import dataclasses
 import functools
 import itertools
 import math
+import time
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import jax
 import numpy as np
@@ -90,6 +91,14 @@ class _Request:
     def position(self) -> int:
         """Of the last token so far."""
         return self.session.num_tokens + len(self.tokens) - 1
+
+
+class _Call(NamedTuple):
+    """A program under way on the device, and for how many of its rows somebody waits."""
+
+    sampled: Sampled
+    num_rows: int
+    dispatched_at: float
 
 
 class Session:
@@ -206,6 +215,7 @@ class Engine:
     Attributes:
       max_context: tokens that one session can hold, prompt and replies together.
       weights_version: of the weights in use; -1 before the first `load_weights`.
+      busy_seconds: in which the device had sampling to do, from each dispatch until its results were here.
     """
 
     def __init__(
@@ -232,6 +242,7 @@ class Engine:
         """
         self.max_context = max_context
         self.weights_version = -1
+        self.busy_seconds = 0.0
         self._params: Params | None = None
         self._pad_id = pad_id
         self._decode_steps = decode_steps
@@ -431,10 +442,10 @@ class Engine:
             calls.append(self._run_prefill(pieces[:count], count))
             pieces = pieces[count:]
         # All calls are under way before the first result is waited for.
-        return [row for sampled, num_rows in calls for row in _fetch(sampled, num_rows)]
+        return self._fetch(calls)
 
-    def _run_prefill(self, pieces: list[tuple[_Request, int]], count: int) -> tuple[Sampled, int]:
-        """Dispatches one call; returns what it samples and for how many prompts, those that end in it."""
+    def _run_prefill(self, pieces: list[tuple[_Request, int]], count: int) -> _Call:
+        """Dispatches one call, which samples for the prompts that end in it."""
         tokens = np.full((count, _PIECE_LENGTH), self._pad_id, np.int32)
         positions = np.full((count, _PIECE_LENGTH), self._cache.max_context, np.int32)
         slots = np.zeros(count, np.int32)
@@ -457,14 +468,15 @@ class Engine:
             "rows": _row_sampling(ending, num_rows),
         }
         placed = PrefillInputs(**jax.device_put(inputs, self._replicated))
+        dispatched_at = time.perf_counter()
         self._cache, sampled = self._prefill(self._params, self._cache, placed)
-        return sampled, len(ending)
+        return _Call(sampled, len(ending), dispatched_at)
 
     def _decode_chunk(self, requests: list[_Request]) -> list[Drawn]:
         count = next(count for count in self._row_counts if count >= len(requests))
-        return _fetch(self._run_decode(requests, count), len(requests))
+        return self._fetch([self._run_decode(requests, count)])
 
-    def _run_decode(self, requests: list[_Request], count: int) -> Sampled:
+    def _run_decode(self, requests: list[_Request], count: int) -> _Call:
         inputs = {
             "tokens": _filled([request.tokens[-1] for request in requests], count),
             "positions": _filled([request.position for request in requests], count),
@@ -473,13 +485,19 @@ class Engine:
             "rows": _row_sampling(requests, count),
         }
         placed = DecodeInputs(**jax.device_put(inputs, self._replicated))
+        dispatched_at = time.perf_counter()
         self._cache, sampled = self._decode(self._params, self._cache, placed)
-        return sampled
+        return _Call(sampled, len(requests), dispatched_at)
 
-
-def _fetch(sampled: Sampled, num_rows: int) -> list[Drawn]:
-    tokens, logprobs = jax.device_get(sampled)
-    return list(zip(tokens[:num_rows].tolist(), logprobs[:num_rows].tolist(), strict=True))
+    def _fetch(self, calls: list[_Call]) -> list[Drawn]:
+        """Waits for calls that follow one another and returns the rows that they sampled, in order."""
+        rows: list[Drawn] = []
+        for call in calls:
+            tokens, logprobs = jax.device_get(call.sampled)
+            num = call.num_rows
+            rows += zip(tokens[:num].tolist(), logprobs[:num].tolist(), strict=True)
+        self.busy_seconds += time.perf_counter() - calls[0].dispatched_at
+        return rows
 
 
 def _row_counts(num_slots: int, *, multiple: int) -> tuple[int, ...]:

@@ -17,6 +17,7 @@ import functools
 import time
 from collections.abc import Callable, Mapping, Sequence
 
+import jax
 import numpy as np
 from jax.sharding import Mesh
 
@@ -202,7 +203,7 @@ async def run_cycle(
         "memory/num_records": float(len(self_play.memory.records)),
         "sample/num_tokens": float(_num_sampled(designs, trajectories)),
         "sample/num_compilations": float(machinery.engine.num_compilations),
-        **device_memory(machinery.mesh.local_devices),
+        **device_memory(jax.local_devices()),
         "seconds/update_step": update_step,
         **clock.metrics(),
     }

@@ -123,6 +123,7 @@ class ScriptedEngine:
     """
 
     num_compilations = 0
+    busy_seconds = 0.0
 
     def __init__(self, chat: Chat, reply: Callable[[tuple[int, ...], str], str], *, num_slots: int = 16):
         self.num_slots = num_slots

@@ -83,6 +83,16 @@ def cycle(stage):
     return run
 
 
+def test_the_device_waits_for_the_host_while_it_has_nothing_to_do(cycle):
+    """The scripted engine takes no time of the device, so the update alone does."""
+    _, _, record, _ = cycle()
+    seconds = {
+        name: record.metrics[f"seconds/{name}"] for name in ("cycle", "update", "update_step", "host_wait")
+    }
+    assert 0 < seconds["update_step"] < seconds["update"]
+    assert seconds["host_wait"] == pytest.approx(seconds["cycle"] - seconds["update_step"])
+
+
 def test_the_counts_and_means_of_a_cycle(cycle):
     _, _, record, machinery = cycle()
     metrics = {name: value for name, value in record.metrics.items() if not name.startswith("seconds/")}

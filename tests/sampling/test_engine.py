@@ -2,6 +2,7 @@ import asyncio
 import os
 import subprocess
 import sys
+import time
 
 import jax
 import jax.numpy as jnp
@@ -196,6 +197,20 @@ def test_a_turn_prefills_only_what_is_new(engine):
         del engine._run_prefill
     # The last sampled token of the turn before is not in the cache yet.
     assert prefilled == [8, 4, 2]
+
+
+def test_the_engine_is_busy_from_a_dispatch_to_its_results_and_not_between_turns(engine):
+    async def main():
+        with engine.session((0,)) as session:
+            for _ in range(2):
+                started, before = time.perf_counter(), engine.busy_seconds
+                await session.generate([5] * 9, _sampling(max_tokens=6))
+                busy = engine.busy_seconds - before
+                assert 0 < busy < time.perf_counter() - started
+                await asyncio.sleep(0.01)
+                assert engine.busy_seconds == before + busy
+
+    asyncio.run(main())
 
 
 def test_nothing_compiles_after_warm_up(engine):

@@ -1,0 +1,18 @@
+"""Profiler traces of chosen cycles, which change nothing else."""
+
+from tests.train.command import arguments, differences, run
+
+
+def test_cycles_that_are_asked_for_leave_a_trace_and_the_same_numbers(reference, cache_dir, tmp_path):
+    workdir = tmp_path / "run"
+    run([*arguments(workdir, cache_dir), "--profile_cycles=1,2"])
+    assert differences(workdir, reference) == {}
+    assert sorted(path.name for path in (workdir / "profiles").iterdir()) == ["cycle_00001", "cycle_00002"]
+    for folder in (workdir / "profiles").iterdir():
+        (trace,) = folder.rglob("*.xplane.pb")
+        assert b"jit(decode)" in trace.read_bytes()
+
+
+def test_a_cycle_that_the_run_does_not_have(cache_dir, tmp_path):
+    failed = run([*arguments(tmp_path / "run", cache_dir), "--profile_cycles=1,4"], code=1)
+    assert failed.stderr == "error: --profile_cycles: no cycle 4 in a run of 4, numbered from 0\n"

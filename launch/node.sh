@@ -61,7 +61,7 @@ supervise() {
     code=0
     bash -c 'echo $$ >"$0" && exec bash "$@"' "$state/pid" "${worker[@]}" "$@" || code=$?
     # 130 is what training says of itself when it was asked to stop.
-    [[ ! -e $state/stop ]] && ((code > 128 && code != 130 && restarts < max_restarts)) || break
+    if [[ -e $state/stop ]] || ((code <= 128 || code == 130 || restarts == max_restarts)); then break; fi
     restarts=$((restarts + 1))
     say "training was killed (exit code $code); starting it again, time $restarts of $max_restarts"
     sleep 10 # the other hosts of the run need a moment to notice
@@ -78,11 +78,9 @@ logs() {
     run tail --lines=200 --follow "$state/log"
     return
   fi
-  # Until the lock is free, as a number of a process may be another's by now.
-  tail --lines=200 --follow=name --retry "$state/log" 2>/dev/null &
-  flock "$state/lock" true
-  sleep 1
-  kill $!
+  # Until the lock is free: the process that training once was may be another by now.
+  flock "$state/lock" true &
+  tail --lines=200 --follow=name --retry --pid=$! "$state/log"
   [[ -e $state/exit_code ]] || fail "training is gone, and nobody saw how it ended; start it again"
   return "$(<"$state/exit_code")"
 }

@@ -27,12 +27,9 @@ done
 [[ ${1:-} == -- ]] || fail "give -- between the options for sbatch and the flags for training"
 shift
 
-# In another process, which the job may find gone: `squeue` knows a job until it has ended for good.
-follow() {
-  tail --lines=+1 --follow=name --retry "$1" 2>/dev/null &
-  while [[ -n $(squeue --noheader --jobs="$2" --format=%T 2>/dev/null) ]]; do sleep 10; done
-  sleep 1
-  kill $!
+# Until a job has ended for good; one that is queued again is still known.
+wait_for() {
+  while [[ -n $(squeue --noheader --jobs="$1" --format=%T 2>/dev/null) ]]; do sleep 10; done
 }
 
 run prepare_environment cuda
@@ -45,7 +42,9 @@ if [[ -n $dry_run ]]; then
 fi
 job=$("${submit[@]}")
 job=${job%%;*}
-say "job $job; its log is $checkout/runs/slurm-$job.log"
-follow "$checkout/runs/slurm-$job.log" "$job"
+log=$checkout/runs/slurm-$job.log
+say "job $job; its log is $log"
+wait_for "$job" &
+tail --lines=+1 --follow=name --retry --pid=$! "$log" 2>/dev/null || true # it may not be there yet
 state=$(scontrol show job "$job" --oneliner | grep --only-matching 'JobState=[A-Z_]*')
 [[ $state == JobState=COMPLETED ]] || fail "job $job ended with ${state#*=}"

@@ -82,14 +82,18 @@ import os, signal, sys, time
 import jax
 
 from spade_jax import distributed
-from spade_jax.training.mesh import make_mesh
 from spade_jax.config import MeshConfig
+from spade_jax.interruption import listening_for_signals
+from spade_jax.training.mesh import make_mesh
 
 index, port, victim, fate = int(sys.argv[1]), sys.argv[2], int(sys.argv[3]), sys.argv[4]
 distributed._SHUTDOWN_SECONDS = 3
 distributed.join(distributed.Processes.from_flags(f"127.0.0.1:{port}", 2, index), say=print)
 mesh = make_mesh(MeshConfig())
 distributed.check_agreement({}, mesh)
+with listening_for_signals() as stop:
+    os.kill(os.getpid(), signal.SIGTERM)
+    assert stop.requested
 if index == victim:
     if fate == "killed":
         os.kill(os.getpid(), signal.SIGKILL)
@@ -99,7 +103,7 @@ distributed.check_agreement({}, mesh)
 
 
 @pytest.mark.parametrize(("victim", "fate"), [(0, "killed"), (1, "killed"), (1, "fails")])
-def test_a_process_that_dies_ends_the_others_with_a_word(victim, fate):
+def test_signals_are_listened_for_after_jax_and_a_process_that_dies_ends_the_others_with_a_word(victim, fate):
     port = free_port()
     ended = run_all([["-c", DYING, str(index), str(port), str(victim), fate] for index in range(2)])
     (dead_code, _), (code, output) = ended[victim], ended[1 - victim]

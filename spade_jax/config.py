@@ -33,6 +33,34 @@ Rung = Annotated[str, Field(pattern=f"^({'|'.join(RUNGS)})$")]
 
 
 @dataclass(frozen=True, kw_only=True, config=_STRICT)
+class RopeScaling:
+    """How rotary frequencies are stretched to a longer context than they were trained for.
+
+    Attributes:
+      kind: `linear` divides all frequencies by the factor; `llama3` those of long wavelengths (Llama 3.1);
+        `yarn` blends by rotations within the original context (Peng et al. 2023, section 3.2).
+      factor: of the context's length.
+      original_context: tokens of context before the stretch; of llama3 and yarn.
+      low_frequency_factor, high_frequency_factor: of llama3; wavelengths above original_context divided by
+        the first are stretched, those below original_context divided by the second are not.
+      beta_fast, beta_slow: of yarn; rotations within original_context above which a frequency stays, and
+        below which it is stretched.
+      truncate: of yarn; whether the bounds that follow from the betas are rounded to whole dimensions.
+      attention_factor: of yarn; multiplies queries and keys.
+    """
+
+    kind: Literal["linear", "llama3", "yarn"]
+    factor: Positive
+    original_context: Count = 8192
+    low_frequency_factor: Positive = 1.0
+    high_frequency_factor: Positive = 4.0
+    beta_fast: Positive = 32.0
+    beta_slow: Positive = 1.0
+    truncate: bool = True
+    attention_factor: Positive = 1.0
+
+
+@dataclass(frozen=True, kw_only=True, config=_STRICT)
 class ModelConfig:
     """Shape and precision of the transformer.
 
@@ -42,13 +70,30 @@ class ModelConfig:
       num_heads: N, query heads.
       num_kv_heads: K, key/value heads; divides num_heads.
       head_width: H, width of one head; even.
-      mlp_width: F, inner width of the gated MLP.
+      mlp_width: F, inner width of the gated MLP, or of each expert where there are experts.
+      activation: of the gated MLP; `gelu_tanh` is the tanh approximation of GELU (Gemma).
+      num_experts: E, experts of each layer's MLP; 0 is one MLP for all tokens.
+      experts_per_token: experts that a token is routed to.
+      normalize_experts: whether the router's weights of a token's experts are made to sum to 1.
       rope_theta: base of the rotary position frequencies.
+      rope_scaling: stretch of those frequencies, or none.
+      sliding_windows: for each layer the tokens that a token sees, itself included; 0 is all. () is all in
+        each layer.
+      sliding_rope_theta: base of the frequencies of layers with a window, which are not stretched; 0 treats
+        these layers as the others.
+      query_scale: multiplies the product of query and key; 0 is 1 / sqrt(head_width).
       norm_epsilon: added to the mean square in RMSNorm.
-      qk_norm: RMSNorm on queries and keys of each head (Qwen3).
+      norm_offset: added to the scale of RMSNorm (Gemma: 1).
+      post_norms: RMSNorm on what attention and MLP add to the residual, too (Gemma).
+      qk_norm: RMSNorm on queries and keys of each head (Qwen3, Gemma).
+      qkv_bias: a bias on queries, keys and values (Qwen2).
+      scale_embeddings: multiply embeddings by sqrt(width) (Gemma).
       tie_embeddings: unembed with the embedding table.
       param_dtype: dtype of parameters.
-      activation_dtype: dtype of activations; softmax, log-probs and norms stay float32.
+      activation_dtype: dtype of activations; softmax, log-probs, norms and rotary tables stay float32.
+      matmul_precision: `float32` multiplies float32 numbers as such on accelerators that would round them.
+      attention: what computes attention over packed rows: `xla` everywhere, `splash` on TPU, `cudnn` on
+        GPU; `auto` is the platform's own.
     """
 
     num_layers: Count
@@ -57,12 +102,26 @@ class ModelConfig:
     num_kv_heads: Count
     head_width: Count
     mlp_width: Count
+    activation: Literal["silu", "gelu_tanh"] = "silu"
+    num_experts: CountOrZero = 0
+    experts_per_token: CountOrZero = 0
+    normalize_experts: bool = True
     rope_theta: Positive = 10_000.0
+    rope_scaling: RopeScaling | None = None
+    sliding_windows: tuple[CountOrZero, ...] = ()
+    sliding_rope_theta: NonNegative = 0.0
+    query_scale: NonNegative = 0.0
     norm_epsilon: Positive = 1e-6
+    norm_offset: NonNegative = 0.0
+    post_norms: bool = False
     qk_norm: bool = True
+    qkv_bias: bool = False
+    scale_embeddings: bool = False
     tie_embeddings: bool = True
     param_dtype: Literal["float32", "bfloat16"] = "float32"
     activation_dtype: Literal["float32", "bfloat16"] = "float32"
+    matmul_precision: Literal["default", "float32"] = "default"
+    attention: Literal["auto", "xla", "splash", "cudnn"] = "auto"
 
 
 @dataclass(frozen=True, kw_only=True, config=_STRICT)

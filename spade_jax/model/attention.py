@@ -1,4 +1,4 @@
-"""Attention, its one mask and its rotary positions, as pure functions.
+"""Attention and its one mask, as pure functions.
 
 Packed training rows attend within themselves (`attend`); prefill and decode attend to a slot's
 cache, block by block (`attend_to_cache`). Both ask `attention_mask` who may see whom.
@@ -10,32 +10,15 @@ import jax.numpy as jnp
 MASKED = -1e30  # finite, so that a row that sees nothing gives numbers and not NaN
 
 
-def rotary_tables(positions: jax.Array, *, head_width: int, theta: float) -> tuple[jax.Array, jax.Array]:
-    """Cosines and sines, float32 [B, T, 1, H / 2], of int32 positions [B, T].
-
-    The angles are float32 whatever the activations are: bfloat16 would merge positions past 256.
-    """
-    exponents = jnp.arange(0, head_width, 2, dtype=jnp.float32) / head_width
-    angles = positions[..., None, None].astype(jnp.float32) * theta**-exponents
-    return jnp.cos(angles), jnp.sin(angles)
-
-
-def rotate(x: jax.Array, tables: tuple[jax.Array, jax.Array]) -> jax.Array:
-    """Rotary position embedding (Su et al. 2021, eq. 34) of x [B, T, heads, H], pairing its two halves."""
-    cos, sin = tables
-    first, second = jnp.split(x.astype(jnp.float32), 2, axis=-1)
-    rotated = jnp.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1)
-    return rotated.astype(x.dtype)
-
-
 def attention_mask(
     query_positions: jax.Array,
     key_positions: jax.Array,
     *,
     query_segments: jax.Array | None = None,
     key_segments: jax.Array | None = None,
+    window: jax.Array | None = None,
 ) -> jax.Array:
-    """Who may see whom: not what comes later, and nothing of another segment.
+    """Who may see whom: not what comes later, nothing of another segment, and nothing before the window.
 
     Positions restart at 0 in each segment. A row with segments 1 1 1 2 2 0 (0 is padding):
 
@@ -53,6 +36,7 @@ def attention_mask(
       query_segments: int32 [B, T], or None where the keys all belong to the query's own sequence, as
         they do in a slot of the cache. There the positions written so far are the query's past.
       key_segments: int32 [B, S] together with query_segments.
+      window: int32 [], positions that a query sees, its own included; None or 0 is all.
 
     Returns:
       bool [B, T, S].
@@ -60,25 +44,31 @@ def attention_mask(
     mask = key_positions[:, None, :] <= query_positions[:, :, None]
     if query_segments is not None and key_segments is not None:
         mask &= key_segments[:, None, :] == query_segments[:, :, None]
+    if window is not None:
+        distance = query_positions[:, :, None] - key_positions[:, None, :]
+        mask &= (distance < window) | (window == 0)
     return mask
 
 
-def attend(queries: jax.Array, keys: jax.Array, values: jax.Array, mask: jax.Array) -> jax.Array:
+def attend(
+    queries: jax.Array, keys: jax.Array, values: jax.Array, mask: jax.Array, *, scale: float
+) -> jax.Array:
     """Grouped-query attention with a float32 softmax.
 
     Args:
       queries: [B, T, N, H].
       keys, values: [B, S, K, H].
       mask: bool [B, T, S].
+      scale: multiplies the products of queries and keys.
 
     Returns:
       [B, T, N, H] in the dtype of the queries.
     """
-    num_kv_heads, head_width = keys.shape[2:]
-    batch, length, num_heads, _ = queries.shape
+    num_kv_heads = keys.shape[2]
+    batch, length, num_heads, head_width = queries.shape
     grouped = queries.reshape(batch, length, num_kv_heads, num_heads // num_kv_heads, head_width)
     scores = jnp.einsum("btkgh,bskh->bkgts", grouped, keys, preferred_element_type=jnp.float32)
-    scores = jnp.where(mask[:, None, None], scores * head_width**-0.5, MASKED)
+    scores = jnp.where(mask[:, None, None], scores * scale, MASKED)
     weights = jax.nn.softmax(scores, axis=-1).astype(values.dtype)
     return jnp.einsum("bkgts,bskh->btkgh", weights, values).reshape(queries.shape)
 
@@ -93,6 +83,8 @@ def attend_to_cache(
     slots: jax.Array,
     block_size: int,
     num_blocks: jax.Array,
+    scale: float,
+    window: jax.Array | None = None,
 ) -> jax.Array:
     """Attention of new tokens to the slots that hold their sequences, a block of positions at a time.
 
@@ -109,6 +101,8 @@ def attend_to_cache(
       slots: int32 [B], the slot of each row.
       block_size: positions read at a time; divides max_context.
       num_blocks: int32 [], blocks to read from position 0; covers the last of the positions.
+      scale: multiplies the products of queries and keys.
+      window: as in `attention_mask`.
 
     Returns:
       [B, T, N, H] in the dtype of the queries.
@@ -117,7 +111,7 @@ def attend_to_cache(
     batch, length, num_heads, _ = queries.shape
     group = num_heads // num_kv_heads
     grouped = queries.reshape(batch, length, num_kv_heads, group, head_width)
-    grouped = grouped.transpose(0, 2, 3, 1, 4) * jnp.asarray(head_width**-0.5, queries.dtype)
+    grouped = (grouped.transpose(0, 2, 3, 1, 4).astype(jnp.float32) * scale).astype(queries.dtype)
 
     def read(cache: jax.Array, start: jax.Array, axis: int) -> jax.Array:
         block = jax.lax.dynamic_slice_in_dim(cache, start, block_size, axis=axis)
@@ -130,7 +124,7 @@ def attend_to_cache(
         block_values = read(values, start, 3)  # [B, K, S, H]
         scores = jnp.einsum("bkgth,bkhs->bkgts", grouped, block_keys, preferred_element_type=jnp.float32)
         key_positions = jnp.broadcast_to(start + jnp.arange(block_size), (batch, block_size))
-        mask = attention_mask(positions, key_positions)
+        mask = attention_mask(positions, key_positions, window=window)
         scores = jnp.where(mask[:, None, None], scores, MASKED)
         new_highest = jnp.maximum(highest, scores.max(-1))
         scale = jnp.exp(highest - new_highest)

@@ -22,6 +22,9 @@ RULES: dict[str, str | tuple[str, ...] | None] = {
     "heads": "tensor",
     "kv_heads": "tensor",
     "mlp": "tensor",
+    "experts": "tensor",
+    "expert_mlp": None,
+    "router": None,
     "slots": ("data", "fsdp"),
 }
 
@@ -43,7 +46,11 @@ def param_shardings(architecture: Architecture, mesh: Mesh) -> Params:
         "vocab_size": ("vocab", architecture.vocab_size),
         "model.num_heads": ("heads", architecture.num_heads),
         "model.num_kv_heads": ("kv_heads", architecture.num_kv_heads),
-        "model.mlp_width": ("mlp", architecture.mlp_width),
+        **(
+            {"model.num_experts": ("experts", architecture.num_experts)}
+            if architecture.num_experts
+            else {"model.mlp_width": ("mlp", architecture.mlp_width)}
+        ),
         "model.width": ("width", architecture.width),
     }
     for mesh_axis in ("fsdp", "tensor"):

@@ -9,15 +9,20 @@ passed in. Logits are never made here: whoever needs them asks for the positions
 """
 
 import functools
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from flax import nnx
+from jax.sharding import Mesh
 
 from spade_jax.model.architecture import Architecture
-from spade_jax.model.attention import attend, attend_to_cache, attention_mask, rotary_tables
+from spade_jax.model.attention import attend_to_cache
 from spade_jax.model.layers import Block, Embedder, RMSNorm
+from spade_jax.model.moe import RouterStatistics
+from spade_jax.model.packed_attention import packed_attention
+from spade_jax.model.rotary import rotary_frequencies, rotary_tables
 
 Params = dict[str, Any]
 
@@ -47,9 +52,7 @@ def _parts(architecture: Architecture, key: jax.Array) -> dict[str, nnx.Module]:
     return {
         "embedder": Embedder(architecture, rngs=rngs),
         "blocks": Block(architecture, rngs=rngs),
-        "final_norm": RMSNorm(
-            architecture.width, epsilon=architecture.norm_epsilon, dtype=architecture.param_dtype
-        ),
+        "final_norm": RMSNorm(architecture.width, architecture),
     }
 
 
@@ -89,29 +92,51 @@ def hidden_states(
     tokens: jax.Array,
     positions: jax.Array,
     segment_ids: jax.Array,
+    *,
+    mesh: Mesh | None = None,
 ) -> jax.Array:
-    """Final hidden states of packed rows.
+    """Final hidden states of packed rows; the first result of `hidden_states_and_routers`."""
+    return hidden_states_and_routers(params, architecture, tokens, positions, segment_ids, mesh=mesh)[0]
+
+
+def hidden_states_and_routers(
+    params: Params,
+    architecture: Architecture,
+    tokens: jax.Array,
+    positions: jax.Array,
+    segment_ids: jax.Array,
+    *,
+    mesh: Mesh | None = None,
+) -> tuple[jax.Array, RouterStatistics | None]:
+    """Final hidden states of packed rows, and what the routers did with their tokens.
 
     Args:
       tokens: int32 [B, T].
       positions: int32 [B, T], restarting at 0 in each segment.
       segment_ids: int32 [B, T]; 0 is padding. Attention never crosses segments.
+      mesh: where params and rows lie, for what is not left to jit: experts and attention kernels.
 
     Returns:
-      [B, T, D], normalised, in the activation dtype; what `unembed` takes.
+      Hidden states [B, T, D], normalised, in the activation dtype, which `unembed` takes; and with experts
+      the statistics of each layer, padding left out.
     """
     modules = _definitions(architecture)
     rotary = _rotary(architecture, positions)
-    mask = attention_mask(positions, positions, query_segments=segment_ids, key_segments=segment_ids)
+    attend = packed_attention(architecture, positions, segment_ids, mesh=mesh)
 
-    def apply_block(x: jax.Array, block_params: Params) -> tuple[jax.Array, None]:
+    def apply_block(
+        x: jax.Array, inputs: tuple[jax.Array | None, Params]
+    ) -> tuple[jax.Array, RouterStatistics | None]:
+        kind, block_params = inputs
         block = nnx.merge(modules["blocks"], block_params)
-        queries, keys, values = block.project(x, rotary)
-        return block.finish(x, attend(queries, keys, values, mask)), None
+        queries, keys, values = block.project(x, _of_kind(rotary, kind))
+        attended = attend(queries, keys, values, kind)
+        return block.finish(x, attended, counted=segment_ids != 0, mesh=mesh)
 
-    x = _merge(params, architecture, "embedder").encode(tokens)
-    x, _ = jax.lax.scan(apply_block, x, params["blocks"])
-    return _merge(params, architecture, "final_norm")(x)
+    with _precision(architecture):
+        x = _merge(params, architecture, "embedder").encode(tokens)
+        x, statistics = jax.lax.scan(apply_block, x, (_kinds(architecture), params["blocks"]))
+        return _merge(params, architecture, "final_norm")(x), statistics
 
 
 def init_cache(architecture: Architecture, *, num_slots: int, max_context: int) -> Cache:
@@ -135,6 +160,7 @@ def forward_with_cache(
     cache: Cache,
     *,
     slots: jax.Array,
+    mesh: Mesh | None = None,
 ) -> tuple[jax.Array, Cache]:
     """Final hidden states of tokens that continue the sequences in the cache: prefill and decode.
 
@@ -147,6 +173,7 @@ def forward_with_cache(
         of max_context or more is padding: it is not written, and its result means nothing.
       cache: donate it under jit, and it is updated in place.
       slots: int32 [B], the slot of each row's sequence.
+      mesh: where params and cache lie, for what is not left to jit: experts.
 
     Returns:
       Hidden states [B, T, D], normalised, in the activation dtype, and the cache with the new tokens.
@@ -156,14 +183,15 @@ def forward_with_cache(
     max_context = cache.max_context
     last = jnp.max(jnp.where(positions < max_context, positions, 0))
     num_blocks = last // CACHE_BLOCK + 1
+    windows = jnp.asarray(architecture.windows, jnp.int32)
 
     def apply_block(
-        carry: tuple[jax.Array, Cache], inputs: tuple[jax.Array, Params]
+        carry: tuple[jax.Array, Cache], inputs: tuple[jax.Array, jax.Array | None, Params]
     ) -> tuple[tuple[jax.Array, Cache], None]:
         x, cache = carry
-        layer, block_params = inputs
+        layer, kind, block_params = inputs
         block = nnx.merge(modules["blocks"], block_params)
-        queries, keys, values = block.project(x, rotary)
+        queries, keys, values = block.project(x, _of_kind(rotary, kind))
         rows = slots[:, None]
         cache = Cache(
             keys=cache.keys.at[layer, rows, :, :, positions].set(keys, mode="drop"),
@@ -178,26 +206,57 @@ def forward_with_cache(
             slots=slots,
             block_size=CACHE_BLOCK,
             num_blocks=num_blocks,
+            scale=architecture.attention_scale,
+            window=windows[0 if kind is None else kind] if architecture.sliding_windows else None,
         )
-        return (block.finish(x, attended), cache), None
+        x, _ = block.finish(x, attended, counted=positions < max_context, mesh=mesh)
+        return (x, cache), None
 
-    x = _merge(params, architecture, "embedder").encode(tokens)
-    layers = jnp.arange(architecture.num_layers)
-    (x, cache), _ = jax.lax.scan(apply_block, (x, cache), (layers, params["blocks"]))
-    return _merge(params, architecture, "final_norm")(x), cache
+    with _precision(architecture):
+        x = _merge(params, architecture, "embedder").encode(tokens)
+        layers = jnp.arange(architecture.num_layers)
+        inputs = (layers, _kinds(architecture), params["blocks"])
+        (x, cache), _ = jax.lax.scan(apply_block, (x, cache), inputs)
+        return _merge(params, architecture, "final_norm")(x), cache
 
 
 def unembed(params: Params, architecture: Architecture, hidden: jax.Array) -> jax.Array:
     """Float32 logits [..., V] of hidden states [..., D]."""
-    return _merge(params, architecture, "embedder").decode(hidden)
+    with _precision(architecture):
+        return _merge(params, architecture, "embedder").decode(hidden)
 
 
 def _merge(params: Params, architecture: Architecture, part: str) -> Any:
     return nnx.merge(_definitions(architecture)[part], params[part])
 
 
+def _precision(architecture: Architecture) -> AbstractContextManager[None]:
+    precision = architecture.matmul_precision
+    return jax.default_matmul_precision(precision) if precision != "default" else nullcontext()
+
+
+def _kinds(architecture: Architecture) -> jax.Array | None:
+    """int32 [layers], which of its windows each layer has; None where all have the same."""
+    if len(architecture.windows) == 1:
+        return None
+    return jnp.asarray(architecture.layer_kinds, jnp.int32)
+
+
 def _rotary(architecture: Architecture, positions: jax.Array) -> tuple[jax.Array, jax.Array]:
-    return rotary_tables(positions, head_width=architecture.head_width, theta=architecture.rope_theta)
+    """Tables for each kind of layer, on a leading axis where there are several."""
+    tables = []
+    for window in architecture.windows:
+        theta, scaling = architecture.rope_theta, architecture.rope_scaling
+        if window and architecture.sliding_rope_theta:
+            theta, scaling = architecture.sliding_rope_theta, None
+        frequencies = rotary_frequencies(head_width=architecture.head_width, theta=theta, scaling=scaling)
+        factor = scaling.attention_factor if scaling else 1.0
+        tables.append(rotary_tables(positions, frequencies, factor=factor))
+    return tables[0] if len(tables) == 1 else jax.tree.map(lambda *arrays: jnp.stack(arrays), *tables)
+
+
+def _of_kind(rotary: tuple[jax.Array, jax.Array], kind: jax.Array | None) -> tuple[jax.Array, jax.Array]:
+    return rotary if kind is None else (rotary[0][kind], rotary[1][kind])
 
 
 def _is_variable(leaf: Any) -> bool:

@@ -260,8 +260,10 @@ class Engine:
         def compiled(program: Callable[..., tuple[Cache, Sampled]]) -> Any:
             return jax.jit(program, donate_argnums=1, out_shardings=(placement, self._replicated))
 
-        self._prefill = compiled(functools.partial(prefill, architecture=architecture))
-        self._decode = compiled(functools.partial(decode, architecture=architecture, num_steps=decode_steps))
+        self._prefill = compiled(functools.partial(prefill, architecture=architecture, mesh=mesh))
+        self._decode = compiled(
+            functools.partial(decode, architecture=architecture, mesh=mesh, num_steps=decode_steps)
+        )
 
     @property
     def num_compilations(self) -> int:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.sharding import Mesh
 
 from spade_jax.model.architecture import Architecture
 from spade_jax.model.transformer import Cache, Params, forward_with_cache, unembed
@@ -63,11 +64,16 @@ class Sampled(NamedTuple):
 
 
 def prefill(
-    params: Params, cache: Cache, inputs: PrefillInputs, *, architecture: Architecture
+    params: Params,
+    cache: Cache,
+    inputs: PrefillInputs,
+    *,
+    architecture: Architecture,
+    mesh: Mesh,
 ) -> tuple[Cache, Sampled]:
     """Puts pieces of prompts into the cache and samples the first token of those that end there."""
     hidden, cache = forward_with_cache(
-        params, architecture, inputs.tokens, inputs.positions, cache, slots=inputs.slots
+        params, architecture, inputs.tokens, inputs.positions, cache, slots=inputs.slots, mesh=mesh
     )
     last_hidden = hidden.reshape(-1, hidden.shape[-1])[inputs.last]
     last_position = inputs.positions.reshape(-1)[inputs.last]
@@ -77,7 +83,13 @@ def prefill(
 
 
 def decode(
-    params: Params, cache: Cache, inputs: DecodeInputs, *, architecture: Architecture, num_steps: int
+    params: Params,
+    cache: Cache,
+    inputs: DecodeInputs,
+    *,
+    architecture: Architecture,
+    num_steps: int,
+    mesh: Mesh,
 ) -> tuple[Cache, Sampled]:
     """Samples up to num_steps tokens a row; ends early when every row has ended."""
     slots, rows = inputs.slots, inputs.rows
@@ -92,7 +104,7 @@ def decode(
         active = remaining > 0
         written = jnp.where(active, positions, cache.max_context)
         hidden, cache = forward_with_cache(
-            params, architecture, tokens[:, None], written[:, None], cache, slots=slots
+            params, architecture, tokens[:, None], written[:, None], cache, slots=slots, mesh=mesh
         )
         logits = unembed(params, architecture, hidden[:, 0])
         tokens, logprobs, stopped = sample(logits, positions + 1, rows)

@@ -24,7 +24,8 @@ from jax.sharding import Mesh, NamedSharding
 from spade_jax.config import LossConfig, UpdateConfig
 from spade_jax.errors import MeshError
 from spade_jax.model.architecture import Architecture
-from spade_jax.model.transformer import hidden_states
+from spade_jax.model.moe import RouterStatistics, router_metrics
+from spade_jax.model.transformer import hidden_states_and_routers
 from spade_jax.rl.losses import cross_entropy
 from spade_jax.rl.objective import TokenLosses, Tokens, ratio_metrics, token_losses
 from spade_jax.rl.packing import ROLES, PackedBatch
@@ -60,12 +61,14 @@ class Sums(NamedTuple):
       loss: the weighted loss.
       totals: unweighted sums over trained tokens, by metric.
       role_totals: float32 [roles] each; the same for each role.
+      routers: of a policy with experts, over all tokens.
     """
 
     gradient: Any
     loss: jax.Array
     totals: dict[str, jax.Array]
     role_totals: dict[str, jax.Array]
+    routers: RouterStatistics | None
 
 
 class Updater:
@@ -112,8 +115,8 @@ class Updater:
         self._rows_sharding = NamedSharding(mesh, ROWS)
         shardings = state_shardings(architecture, self.optimizer, mesh)
         everywhere: Any = replicated(mesh)
-        sums = Sums(shardings.params, everywhere, everywhere, everywhere)
-        summed = functools.partial(_summed, architecture, update_config, loss, self._losses)
+        sums = Sums(shardings.params, everywhere, everywhere, everywhere, everywhere)
+        summed = functools.partial(_summed, architecture, update_config, mesh, loss, self._losses)
 
         def start(*microbatch: Any) -> Sums:
             return jax.tree.map(jnp.zeros_like, jax.eval_shape(summed, *microbatch))
@@ -152,7 +155,7 @@ class Updater:
           another weight than the ratio), `logprob_difference` (means over trained tokens), with a
           reference `kl`, and `entropy_gap/<role>`: the entropy less the mean of -log-prob, in nats. It is
           0 in expectation for tokens drawn from the policy, and above 0 by what the sampler's top-k and
-          top-p left out. A mean over nothing is left out.
+          top-p left out; of experts `router/...`, see `router_metrics`. A mean over nothing is left out.
         """
         num_tokens = np.array(
             [np.count_nonzero(batch.loss_mask & (batch.role_ids == role)) for role in range(len(ROLES))]
@@ -178,6 +181,7 @@ class Updater:
             for role, total, num in zip(ROLES, totals, num_tokens, strict=True)
             if num
         }
+        metrics |= {f"router/{name}": float(value) for name, value in outcome["routers"].items()}
         return state, metrics
 
     def sums(self, params: Any, batch: PackedBatch, *, reference_params: Any = None) -> Sums:
@@ -218,6 +222,7 @@ class Updater:
 def _summed(
     architecture: Architecture,
     update_config: UpdateConfig,
+    mesh: Mesh,
     loss: Loss,
     losses: tuple[LossConfig, ...],
     params: Any,
@@ -232,10 +237,12 @@ def _summed(
 
     trained = Rows(*map(reorder, rows))
 
-    def statistics(params: Any) -> TokenStatistics:
-        hidden = hidden_states(params, architecture, rows.tokens, rows.positions, rows.segment_ids)
+    def statistics(params: Any) -> tuple[TokenStatistics, RouterStatistics | None]:
+        hidden, routers = hidden_states_and_routers(
+            params, architecture, rows.tokens, rows.positions, rows.segment_ids, mesh=mesh
+        )
         before = jnp.maximum(order - 1, 0)[..., None]  # a token is predicted where its predecessor stands
-        return token_statistics(
+        tokens = token_statistics(
             params,
             architecture,
             jnp.take_along_axis(hidden, before, axis=1),
@@ -245,11 +252,12 @@ def _summed(
             chunk=update_config.logprob_chunk,
             entropy_gradient=any(config.entropy_coefficient for config in losses),
         )
+        return tokens, routers
 
-    reference = None if reference_params is None else statistics(reference_params)
+    reference = None if reference_params is None else statistics(reference_params)[0]
 
-    def weighted_loss(params: Any) -> tuple[jax.Array, tuple[dict[str, jax.Array], dict[str, jax.Array]]]:
-        policy = statistics(params)
+    def weighted_loss(params: Any) -> tuple[jax.Array, tuple[Any, ...]]:
+        policy, routers = statistics(params)
         per_token: dict[str, jax.Array] = {}
         per_role = {"entropy": policy.entropies}
         if loss == "cross_entropy":
@@ -262,11 +270,11 @@ def _summed(
         role_totals = {
             name: jnp.sum(jnp.where(of_role, values, 0), axis=(1, 2)) for name, values in per_role.items()
         }
-        return jnp.sum(trained.weights * token_loss), (totals, role_totals)
+        return jnp.sum(trained.weights * token_loss), (totals, role_totals, routers)
 
-    (value, (totals, role_totals)), gradient = jax.value_and_grad(weighted_loss, has_aux=True)(params)
+    (value, aside), gradient = jax.value_and_grad(weighted_loss, has_aux=True)(params)
     gradient = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), gradient)
-    return Sums(gradient=gradient, loss=value, totals=totals, role_totals=role_totals)
+    return Sums(gradient, value, *aside)
 
 
 def _policy_gradient(
@@ -312,4 +320,5 @@ def _applied(
         "skipped_nonfinite": ~finite,
         "totals": sums.totals,
         "role_totals": sums.role_totals,
+        "routers": {} if sums.routers is None else router_metrics(sums.routers),
     }

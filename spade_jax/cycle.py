@@ -120,12 +120,14 @@ class CycleRecord:
     Attributes:
       estimates: of the environments whose hints were tried in this cycle.
       rewards: of the designs that were rewarded in this cycle.
+      sequences: what the update learned from, in the order in which it was packed.
     """
 
     designs: list[Design]
     trajectories: list[Trajectory]
     estimates: dict[str, RegretEstimate]
     rewards: dict[str, float]
+    sequences: list[TrainingSequence]
     metrics: dict[str, float]
 
 
@@ -176,9 +178,10 @@ async def run_cycle(
 
     agent, baselines = agent_sequences(plays, config, self_play.baselines)
     designer = designer_sequences(due, rewards)
-    batch = assemble(
-        machinery, designer if config.designer.train else [], agent if config.agent.train else []
+    sequences = balance(
+        designer if config.designer.train else [], agent if config.agent.train else [], config
     )
+    batch = assemble(sequences, config, pad_id=machinery.chat.pad_id, mesh=machinery.mesh)
     step_started = time.perf_counter()
     train_state, update_metrics = machinery.updater.update(
         train_state, batch, reference_params=machinery.reference_params
@@ -220,6 +223,7 @@ async def run_cycle(
             trajectories=trajectories,
             estimates=estimates,
             rewards=rewards,
+            sequences=sequences,
             metrics=metrics,
         ),
     )
@@ -425,29 +429,35 @@ def agent_sequences(
     return sequences, new_baselines
 
 
-def assemble(
-    machinery: Machinery, designer: list[TrainingSequence], agent: list[TrainingSequence]
-) -> PackedBatch:
-    """One packed batch of both roles, balanced as the config says."""
-    config = machinery.config
-    role_weights: dict[Role, float] | None = None
-    if config.update.role_balance == "per_role":
-        role_weights = {"designer": config.designer.loss.weight, "agent": config.agent.loss.weight}
-    else:
+def balance(
+    designer: list[TrainingSequence], agent: list[TrainingSequence], config: Config
+) -> list[TrainingSequence]:
+    """Both roles' sequences; where they are pooled, the designer's advantages make up for their number."""
+    if config.update.role_balance != "per_role":
         factor = balance_factor(
             len(designer), len(agent), interval=config.designer.interval, cap=config.update.max_balance
         )
         designer = [
             dataclasses.replace(sequence, advantage=factor * sequence.advantage) for sequence in designer
         ]
+    return [*designer, *agent]
+
+
+def assemble(
+    sequences: Sequence[TrainingSequence], config: Config, *, pad_id: int, mesh: Mesh
+) -> PackedBatch:
+    """One packed batch of both roles, weighed as the config says, with rows for the mesh's shards."""
+    role_weights: dict[Role, float] | None = None
+    if config.update.role_balance == "per_role":
+        role_weights = {"designer": config.designer.loss.weight, "agent": config.agent.loss.weight}
     return pack(
-        [*designer, *agent],
+        sequences,
         row_length=config.update.row_length,
         rows_multiple=config.update.rows_per_microbatch,
-        pad_id=machinery.chat.pad_id,
+        pad_id=pad_id,
         role_weights=role_weights,
         aggregation={"designer": config.designer.loss.aggregation, "agent": config.agent.loss.aggregation},
-        num_shards=num_row_shards(machinery.mesh),
+        num_shards=num_row_shards(mesh),
     )
 
 

@@ -29,6 +29,14 @@ class CheckpointError(SpadeError):
     """No usable checkpoint where one is needed, or none could be written."""
 
 
+class StorageError(SpadeError):
+    """A path is in a storage that this installation cannot reach."""
+
+
+class ArchiveError(SpadeError):
+    """Archived episodes cannot be written or read."""
+
+
 class TokenizerError(SpadeError):
     """A tokenizer model is missing, unreadable or does not fit the text."""
 

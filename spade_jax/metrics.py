@@ -5,8 +5,10 @@ not known in a cycle is missing from its row, never 0. Writers keep one rule on 
 again at the cycle of its checkpoint, so whatever was written for that cycle or a later one goes.
 """
 
+import io
 import json
 import math
+import os
 import statistics
 import time
 from collections import defaultdict
@@ -20,7 +22,7 @@ from tensorboardX.proto.event_pb2 import Event, SessionLog  # type: ignore[impor
 from tensorboardX.proto.summary_pb2 import Summary  # type: ignore[import-untyped]
 
 from spade_jax.errors import WorkdirError
-from spade_jax.files import explain_os_errors, write_atomically
+from spade_jax.files import explain_os_errors, is_remote, write_atomically
 
 _Z_95 = statistics.NormalDist().inv_cdf(0.975)
 
@@ -156,13 +158,15 @@ class MetricsWriter:
 
 
 class _JsonLines:
+    """A file that grows by a line; in a storage that cannot append, one that is written anew each time."""
+
     def __init__(self, path: Path, *, from_cycle: int):
         self._path = path
-        if path.exists():
-            kept = [line for row, line in _parse(path) if row["cycle"] < from_cycle]
-            write_atomically(path, b"".join(kept))
+        kept = [line for row, line in _parse(path) if row["cycle"] < from_cycle] if path.exists() else []
+        write_atomically(path, b"".join(kept))
         with explain_os_errors(path):
-            self._file = path.open("ab")
+            self._file = io.BytesIO(b"".join(kept)) if is_remote(path) else path.open("rb+")
+            self._file.seek(0, os.SEEK_END)
 
     def write(self, cycle: int, values: Mapping[str, float]) -> None:
         row = {"cycle": cycle} | {
@@ -171,6 +175,8 @@ class _JsonLines:
         with explain_os_errors(self._path):
             self._file.write(json.dumps(row).encode() + b"\n")
             self._file.flush()
+            if isinstance(self._file, io.BytesIO):
+                self._path.write_bytes(self._file.getvalue())
 
     def close(self) -> None:
         with explain_os_errors(self._path):

@@ -8,6 +8,7 @@ everything at and after that number is cut and made again, equal to the last bit
 
 import asyncio
 import contextlib
+import dataclasses
 import functools
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -16,11 +17,12 @@ from pathlib import Path
 import jax
 from jax.sharding import Mesh
 
+from spade_jax.archive.write import ArchiveWriter, discard_from
 from spade_jax.config import Config, LossConfig, to_dict
 from spade_jax.cycle import CycleRecord, Machinery, run_cycle
 from spade_jax.distributed import Processes, check_agreement, join, place_on_host
 from spade_jax.environments.sandboxed import start_sandbox
-from spade_jax.errors import ConfigError, DistributedError
+from spade_jax.errors import CheckpointError, ConfigError, DistributedError
 from spade_jax.evaluation.held_out import held_out_environments
 from spade_jax.evaluation.solve_rate import evaluate
 from spade_jax.grounding.corpus import Corpus
@@ -37,6 +39,7 @@ from spade_jax.self_play import SelfPlayState
 from spade_jax.text.chat import NativeChat
 from spade_jax.training.checkpoint import Checkpointer
 from spade_jax.training.mesh import make_mesh
+from spade_jax.training.processes import any_process
 from spade_jax.training.state import TrainState, abstract_state, state_from_params
 from spade_jax.training.update import Updater
 from spade_jax.types import Role
@@ -55,8 +58,8 @@ def train(
 ) -> bool:
     """Runs a config in a workdir, from its newest usable checkpoint where there is one.
 
-    The first SIGINT or SIGTERM ends the run after the cycle in progress with a checkpoint; a second
-    one stops at once.
+    The first SIGINT or SIGTERM ends the run after the cycle in progress with a checkpoint, SIGTERM after
+    `checkpoint.grace` seconds without that cycle; a second one stops at once.
 
     Args:
       config: of the run.
@@ -81,7 +84,7 @@ def train(
         return asyncio.run(
             _run(
                 config,
-                Path(workdir),
+                workdir,
                 reporter,
                 allow_changed_config=allow_changed_config,
                 processes=processes,
@@ -92,7 +95,7 @@ def train(
 
 async def _run(
     config: Config,
-    path: Path,
+    path: str | Path,
     reporter: Reporter,
     *,
     allow_changed_config: bool,
@@ -102,7 +105,7 @@ async def _run(
     lap = time.perf_counter()
     async with contextlib.AsyncExitStack() as stack:
         sandbox, mesh = await start(config, stack, processes, say=reporter.say)
-        stop = stack.enter_context(listening_for_signals())
+        stop = stack.enter_context(listening_for_signals(grace=config.checkpoint.grace))
         workdir = stack.enter_context(Workdir.open(path, to_dict(config), allow_changed=allow_changed_config))
         machinery, params = await build(
             config,
@@ -111,11 +114,24 @@ async def _run(
             mesh=mesh,
             track=lambda steps: stop.checked(reporter.track(steps)),
         )
-        checkpointer = stack.enter_context(Checkpointer(workdir.checkpoints_dir, keep=config.checkpoint.keep))
-        train_state, self_play = restore(machinery, checkpointer, params)
-        del params
+        checkpointer = stack.enter_context(
+            Checkpointer(
+                workdir.checkpoints_dir, keep=config.checkpoint.keep, keep_every=config.checkpoint.keep_every
+            )
+        )
+        if checkpointer.is_empty:
+            train_state, self_play = begin(machinery, params)
+            del params
+        else:
+            del params  # first: two sets of weights do not always fit on a device
+            train_state, self_play = restore(machinery, checkpointer)
         saved = self_play.cycle
         workdir.discard_from(self_play.cycle)
+        process = {"process_index": jax.process_index(), "process_count": jax.process_count()}
+        discard_from(workdir.archive_dir, self_play.cycle, **process)
+        archive = None
+        if config.archive.enabled:
+            archive = stack.enter_context(ArchiveWriter(workdir.archive_dir, **process))
         writer = stack.enter_context(
             MetricsWriter(workdir.metrics_path, workdir.tensorboard_dir, from_cycle=self_play.cycle)
         )
@@ -141,29 +157,58 @@ async def _run(
                 )
             return {**metrics, "seconds/evaluation": time.perf_counter() - evaluation_started}
 
+        async def play_cycle() -> tuple[TrainState, SelfPlayState, CycleRecord]:
+            cycle = self_play.cycle
+            machinery.engine.load_weights(train_state.params, version=cycle)
+            metrics = await measure() if cycle % config.evaluation.every == 0 else {}
+            with reporter.bar(f"cycle {cycle}", 3) as phases, contextlib.ExitStack() as profiled:
+                if cycle in profile_cycles:
+                    profiled.enter_context(jax.profiler.trace(workdir.profile_dir(cycle)))
+                new_state, new_self_play, record = await run_cycle(
+                    machinery, train_state, self_play, advance=phases.advance
+                )
+            return new_state, new_self_play, dataclasses.replace(record, metrics=metrics | record.metrics)
+
+        def save() -> None:
+            # The archive first: what lies before a checkpoint is never made again.
+            if archive is not None:
+                archive.wait()
+            checkpointer.save(self_play.cycle, train_state, self_play.to_json())
+
         with reporter.bar("self-play", config.num_cycles) as bar:
             bar.advance(self_play.cycle)
-            while self_play.cycle < config.num_cycles and not stop.requested:
+            while self_play.cycle < config.num_cycles and not any_process(stop.requested):
                 cycle = self_play.cycle
-                machinery.engine.load_weights(train_state.params, version=cycle)
-                metrics = await measure() if cycle % config.evaluation.every == 0 else {}
-                with reporter.bar(f"cycle {cycle}", 3) as phases, contextlib.ExitStack() as profiled:
-                    if cycle in profile_cycles:
-                        profiled.enter_context(jax.profiler.trace(workdir.profile_dir(cycle)))
-                    train_state, self_play, record = await run_cycle(
-                        machinery, train_state, self_play, advance=phases.advance
+                # Several processes sample in step, which one of them cannot leave in the middle.
+                alone = jax.process_count() == 1
+                played = await (stop.in_time(play_cycle()) if alone else play_cycle())
+                if played is None:
+                    reporter.say(
+                        f"cycle {cycle} did not end within {config.checkpoint.grace:g} s of SIGTERM and is "
+                        "given up"
                     )
-                metrics |= record.metrics
+                    break
+                train_state, self_play, record = played
                 write_record(workdir, record, cycle)
+                if archive is not None:
+                    archive.write(
+                        cycle,
+                        environments=self_play.pool,
+                        designs=record.designs,
+                        trajectories=record.trajectories,
+                        rewards=record.rewards,
+                        sequences=record.sequences,
+                    )
+                metrics = dict(record.metrics)
                 lap, metrics["seconds/total"] = _lap(lap)
                 writer.write(cycle, metrics)
                 reporter.say(cycle_line(cycle, metrics))
                 bar.advance()
                 if self_play.cycle % config.checkpoint.every == 0:
-                    checkpointer.save(self_play.cycle, train_state, self_play.to_json())
+                    save()
                     saved = self_play.cycle
         if saved < self_play.cycle:
-            checkpointer.save(self_play.cycle, train_state, self_play.to_json())
+            save()
         checkpointer.wait()
         if self_play.cycle < config.num_cycles:
             reporter.say(
@@ -289,18 +334,27 @@ def write_record(workdir: Workdir, record: CycleRecord, cycle: int) -> None:
     workdir.write_episodes(record.trajectories, cycle=cycle)
 
 
-def restore(
-    machinery: Machinery, checkpointer: Checkpointer, params: Params
-) -> tuple[TrainState, SelfPlayState]:
-    """Both states from the newest usable checkpoint, or those of a run that starts from `params`."""
+def begin(machinery: Machinery, params: Params) -> tuple[TrainState, SelfPlayState]:
+    """Both states of a run that starts from `params`."""
     parts = machinery.architecture, machinery.updater.optimizer, machinery.mesh
-    restored = checkpointer.restore_latest(abstract_state(*parts))
+    return state_from_params(*parts, params=params), SelfPlayState(
+        cycle=0,
+        memory=EnvironmentMemory(records=(), capacity=machinery.config.memory.capacity),
+        corpus=machinery.corpus.state() if machinery.corpus is not None else None,
+    )
+
+
+def restore(machinery: Machinery, checkpointer: Checkpointer) -> tuple[TrainState, SelfPlayState]:
+    """Both states from the newest usable checkpoint.
+
+    Raises:
+      CheckpointError: there is none.
+    """
+    restored = checkpointer.restore_latest(
+        abstract_state(machinery.architecture, machinery.updater.optimizer, machinery.mesh)
+    )
     if restored is None:
-        return state_from_params(*parts, params=params), SelfPlayState(
-            cycle=0,
-            memory=EnvironmentMemory(records=(), capacity=machinery.config.memory.capacity),
-            corpus=machinery.corpus.state() if machinery.corpus is not None else None,
-        )
+        raise CheckpointError("there is no checkpoint to resume from")
     self_play = SelfPlayState.from_json(restored.host_state)
     if machinery.corpus is not None and self_play.corpus is not None:
         machinery.corpus.restore(self_play.corpus)

@@ -139,12 +139,15 @@ class TokenStream:
       behavior_logprobs: float32 [T]; of the policy that sampled, at the sampling temperature and among all
         tokens whatever top-k and top-p were; 0 where loss_mask is False.
       temperature: the sampling temperature of the masked tokens.
+      weights_version: of the weights that sampled the masked tokens, the newest where there are several;
+        -1 where none did.
     """
 
     tokens: np.ndarray
     loss_mask: np.ndarray
     behavior_logprobs: np.ndarray
     temperature: float
+    weights_version: int = -1
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

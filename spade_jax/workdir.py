@@ -4,12 +4,14 @@
     metrics.jsonl, tensorboard/         one row a cycle (spade_jax.metrics)
     environments/cycle_00012/*.py       each environment as the designer wrote it
     environments/cycle_00012/*.json     its validation report, scores, hint and document
+    archive/                            all episodes with their tokens (spade_jax.archive)
     episodes/cycle_00012/*.md           some episodes of each environment, for people to read
     checkpoints/                        spade_jax.training.checkpoint
     profiles/cycle_00012/               a trace for the profiler, of cycles that it was asked for
     summary.json                        what the run came to
 
-One process at a time holds a workdir. The files under environments/ and episodes/ are for people:
+It may be local or in Google Cloud Storage. One process at a time holds a local workdir; nothing keeps a
+second one from a remote one. The files under environments/ and episodes/ are for people:
 nothing that a run needs is read back from them. An environment's file says in which cycle its designer
 was rewarded, which may be a later one than the folder's, so that a resumed run can take back what it
 does again.
@@ -20,7 +22,6 @@ import json
 import math
 import os
 import re
-import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -30,7 +31,7 @@ import msgspec
 
 from spade_jax.config import Config, differences, from_dict
 from spade_jax.errors import ConfigError, WorkdirError
-from spade_jax.files import explain_os_errors, write_atomically
+from spade_jax.files import any_path, explain_os_errors, is_remote, remove_folder, write_atomically
 from spade_jax.types import Condition, Design, RegretEstimate, Trajectory
 
 _EPISODES_SHOWN = 2
@@ -40,7 +41,7 @@ _CYCLE_FOLDER = re.compile(r"cycle_(\d+)")
 class Workdir:
     """The files of one run, held until it is closed or the process dies."""
 
-    def __init__(self, path: Path, lock: IO[str]):
+    def __init__(self, path: Path, lock: IO[str] | None):
         self.path = path
         self._lock = lock
 
@@ -49,14 +50,15 @@ class Workdir:
         """Makes the folder, or takes up the one that a run with this config left.
 
         Args:
-          path: the folder; it and those above it are made.
+          path: the folder, local or gs://; it and those above it are made.
           config: of this run (`spade_jax.config.to_dict`).
           allow_changed: take up the folder of a run with another config, and write the new one.
 
         Raises:
           WorkdirError: if it cannot be written, another process holds it, or its config is another.
+          StorageError: see `spade_jax.files.any_path`.
         """
-        path = Path(path)
+        path = any_path(path)
         try:
             path.mkdir(parents=True, exist_ok=True)
         except (FileExistsError, NotADirectoryError):
@@ -67,7 +69,7 @@ class Workdir:
             raise WorkdirError(
                 f"cannot make --workdir={path}: {error.strerror}; choose one that can be written"
             ) from error
-        workdir = cls(path, _take_lock(path))
+        workdir = cls(path, None if is_remote(path) else _take_lock(path))
         try:
             workdir._adopt(config, allow_changed=allow_changed)
         except BaseException:
@@ -77,7 +79,8 @@ class Workdir:
 
     def close(self) -> None:
         """Lets another process take the folder."""
-        self._lock.close()
+        if self._lock is not None:
+            self._lock.close()
 
     def __enter__(self) -> Self:
         return self
@@ -107,6 +110,10 @@ class Workdir:
         return self.path / "checkpoints"
 
     @property
+    def archive_dir(self) -> Path:
+        return self.path / "archive"
+
+    @property
     def summary_path(self) -> Path:
         return self.path / "summary.json"
 
@@ -126,7 +133,7 @@ class Workdir:
                 match = _CYCLE_FOLDER.fullmatch(folder.name)
                 if match and int(match[1]) >= cycle:
                     with explain_os_errors(folder):
-                        shutil.rmtree(folder)
+                        remove_folder(folder)
         for path in self._environment_files():
             about = _read_about(path)
             rewarded_in = about.get("rewarded_in")
@@ -305,7 +312,7 @@ def _quoted(text: str) -> str:
 
 def _write_text(path: Path, text: str) -> None:
     # A sampled or generated text may hold half a surrogate pair, which UTF-8 has no bytes for.
-    path.write_text(text, encoding="utf-8", errors="backslashreplace")
+    path.write_bytes(text.encode("utf-8", errors="backslashreplace"))
 
 
 def _json(value: Any) -> bytes:

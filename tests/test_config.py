@@ -95,6 +95,7 @@ def test_later_overrides_win():
         ("memory.max_win_rate=1.5", ["memory.max_win_rate", "less than or equal to 1"]),
         ("tokenizer.vocab_size=10", ["tokenizer.vocab_size", "320"]),
         ("checkpoint.keep=1", ["checkpoint.keep", "2"]),
+        ("checkpoint.keep_every=7", ["checkpoint.keep_every=7", "multiple of checkpoint.every=5"]),
         ("reward.fast_rate=0.5", ["reward.fast_rate=0.5", "above reward.slow_rate=0.85"]),
         ("agent.loss=clipped", ["agent.loss is a section", "kl_coefficient"]),
         ("agent.loss.kind=ppo", ["agent.loss.kind", "'ppo'", "'clipped'"]),

@@ -1,7 +1,10 @@
 """The first signal asks, the second acts as if nobody had listened."""
 
+import asyncio
+import math
 import os
 import signal
+import time
 
 import pytest
 
@@ -37,3 +40,43 @@ def test_items_go_on_until_a_stop_is_requested():
     with pytest.raises(Interrupted, match="run the same command again"):
         list(map(note, stop.checked(range(9))))
     assert seen == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    ("number", "grace", "ends"),
+    [(signal.SIGTERM, 0.0, False), (signal.SIGTERM, math.inf, True), (signal.SIGINT, 0.0, True)],
+)
+def test_only_after_sigterm_and_its_time_is_work_given_up(number, grace, ends):
+    cleaned_up = []
+
+    async def work():
+        try:
+            os.kill(os.getpid(), number)
+            await asyncio.sleep(0.5 if ends else 3600)
+            return "done"
+        finally:
+            await asyncio.sleep(0.2)
+            cleaned_up.append(True)
+
+    with listening_for_signals(grace=grace) as stop:
+        assert asyncio.run(stop.in_time(work())) == ("done" if ends else None)
+        assert stop.requested
+    assert cleaned_up == [True]
+
+
+def test_work_that_holds_the_process_ends_also_after_its_time():
+    async def work():
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(0.05)
+        return "done"
+
+    with listening_for_signals(grace=0.01) as stop:
+        assert asyncio.run(stop.in_time(work())) == "done"
+
+
+def test_an_error_of_the_work_is_raised():
+    async def work():
+        raise KeyError
+
+    with listening_for_signals(grace=1.0) as stop, pytest.raises(KeyError):
+        asyncio.run(stop.in_time(work()))

@@ -1,7 +1,7 @@
 """Grounding documents: read once, then drawn without end in an order that a checkpoint can resume.
 
     path -> documents (JSONL, text files, a folder of either, or the built-in scenes)
-         -> grain: shuffle anew each epoch, take this process's share, repeat -> Document, Document, ...
+         -> grain: shuffle anew each epoch, repeat -> Document, Document, ...
 
 All documents are held in memory. grain does the order and the position only: reading ahead in
 threads would gain nothing on documents that lie in memory, and its iterators leak threads.
@@ -11,13 +11,13 @@ import hashlib
 import json
 import logging
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 import grain  # type: ignore[import-untyped]
 
 from spade_jax.errors import CorpusError
+from spade_jax.files import any_path, files_below
 from spade_jax.grounding.builtin import builtin_documents
 from spade_jax.types import Document
 
@@ -31,54 +31,37 @@ _log = logging.getLogger(__name__)
 
 
 class Corpus(Iterator[Document]):
-    """An endless, resumable stream of one process's share of the documents.
+    """An endless, resumable stream of the documents; each epoch holds every one once.
 
-    In each epoch every document goes to exactly one process. Not safe to use from several threads.
+    Of several processes each draws for all, and uses the draws that are its own: the position is then the
+    same everywhere, and any number of processes can go on from it. Not safe to use from several threads.
     """
 
-    def __init__(
-        self,
-        documents: Sequence[Document],
-        *,
-        seed: int,
-        process_index: int = 0,
-        process_count: int = 1,
-    ):
+    def __init__(self, documents: Sequence[Document], *, seed: int):
         """Wraps documents that are in memory already; `open` reads them.
 
         Args:
-          documents: in an order that is the same on every process.
+          documents: at least one, in an order that is the same on every process.
           seed: of the shuffle, the same on every process.
-          process_index, process_count: whose share this is.
-
-        Raises:
-          CorpusError: if there is not at least one document for each process.
         """
-        if len(documents) < process_count:
-            raise CorpusError(
-                f"the corpus has {len(documents)} documents for {process_count} processes; each needs "
-                f"at least one. Give a larger corpus, or corpus.path= for none"
-            )
         self.documents = tuple(documents)
         self._identity = {
             "fingerprint": _fingerprint(documents),
             "num_documents": len(documents),
             "seed": seed,
-            "process_count": process_count,
         }
-        shuffled = grain.MapDataset.source(self.documents).seed(seed).shuffle()
-        share = shuffled[process_index::process_count].repeat()
-        self._iterator = iter(share.to_iter_dataset(grain.ReadOptions(num_threads=0)))
+        order = grain.MapDataset.source(self.documents).seed(seed).shuffle().repeat()
+        self._iterator = iter(order.to_iter_dataset(grain.ReadOptions(num_threads=0)))
 
     @classmethod
-    def open(cls, path: str, *, seed: int, process_index: int = 0, process_count: int = 1) -> Self:
+    def open(cls, path: str, *, seed: int) -> Self:
         """Reads the documents at `path` (see `read_documents`) and starts at the beginning.
 
         Raises:
           CorpusError: see `read_documents`.
         """
         documents = builtin_documents(seed) if path == BUILTIN else read_documents(path)
-        return cls(documents, seed=seed, process_index=process_index, process_count=process_count)
+        return cls(documents, seed=seed)
 
     def __next__(self) -> Document:
         return next(self._iterator)
@@ -91,7 +74,7 @@ class Corpus(Iterator[Document]):
         """Continues where `state` was taken.
 
         Raises:
-          CorpusError: if it was taken in other documents, or in another order or share of them.
+          CorpusError: if it was taken in other documents, or in another order of them.
         """
         changed = [
             f"{name} was {state['identity'].get(name)}, is {value}"
@@ -101,7 +84,7 @@ class Corpus(Iterator[Document]):
         if changed:
             raise CorpusError(
                 f"the checkpoint's position is in another corpus ({'; '.join(changed)}). Bring back the "
-                f"documents, seed and number of processes of that run, or start a new --workdir"
+                f"documents and the seed of that run, or start a new --workdir"
             )
         self._iterator.set_state(state["iterator"])
 
@@ -131,8 +114,9 @@ def read_documents(path: str) -> list[Document]:
 
     Raises:
       CorpusError: if there is nothing at `path`, or nothing usable in it.
+      StorageError: see `spade_jax.files.any_path`.
     """
-    root = Path(path)
+    root = any_path(path)
     if not root.exists():
         raise CorpusError(
             f"no corpus at {path}. Give a .jsonl file, a text file or a folder of them in corpus.path, "
@@ -140,7 +124,7 @@ def read_documents(path: str) -> list[Document]:
         )
     files = [root]
     if root.is_dir():
-        files = sorted(file for file in root.rglob("*") if file.suffix in _SUFFIXES and file.is_file())
+        files = [file for file in files_below(root) if file.suffix in _SUFFIXES]
         if not files:
             raise CorpusError(f"the folder {path} holds no {', '.join(_SUFFIXES)} file")
 

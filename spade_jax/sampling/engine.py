@@ -113,6 +113,7 @@ class Session:
         self._tokens: list[int] = []
         self._sampled: list[bool] = []
         self._logprobs: list[float] = []
+        self._weights_version = -1
         self._request: _Request | None = None
         self._slot: int | None = None
         self._num_cached = 0
@@ -147,6 +148,7 @@ class Session:
             loss_mask=np.array(self._sampled, bool),
             behavior_logprobs=np.array(self._logprobs, np.float32),
             temperature=temperature,
+            weights_version=self._weights_version,
         )
 
     def restart(self) -> None:
@@ -156,6 +158,7 @@ class Session:
         """
         self._forgotten, self._tokens = self._tokens, []
         self._sampled, self._logprobs = [], []
+        self._weights_version = -1
 
     async def generate(self, new_ids: Sequence[int], params: SamplingParams) -> Completion:
         """Appends new ids to the context and samples a reply, which is appended too.
@@ -419,6 +422,7 @@ class Engine:
                 continue
             session._append(request.tokens, sampled=True, logprobs=request.logprobs)
             session._num_cached = session.num_tokens - 1
+            session._weights_version = self.weights_version
             request.future.set_result(
                 Completion(
                     tokens=np.array(request.tokens, np.int32),

@@ -4,9 +4,10 @@ A checkpoint is the device state (parameters, optimizer, step) and the host stat
 pools: anything JSON), committed together by orbax under the number of the cycle: a process killed at
 any moment leaves either the whole checkpoint or none of it.
 
-Promised: what is restored is what was saved, bit for bit, onto any mesh. Checksums of every array and
-of the host state are part of the checkpoint; one that does not load or does not match is named in a
-warning and the one before it is used. Not promised: that the newest saved cycle survives a damaged
+Promised: what is restored is what was saved, bit for bit, onto any mesh of any number of processes,
+all of which call the same methods at the same points and hold the same host state. Checksums of every
+array and of the host state are part of the checkpoint; one that does not load or does not match is named
+in a warning and the one before it is used. Not promised: that the newest saved cycle survives a damaged
 disk, nor that a save has ended before `wait` or the next `save` returns.
 """
 
@@ -15,7 +16,6 @@ import hashlib
 import json
 import logging
 import os
-import shutil
 import sys
 import traceback
 import types
@@ -28,6 +28,8 @@ import jax.numpy as jnp
 import orbax.checkpoint as ocp
 
 from spade_jax.errors import CheckpointError
+from spade_jax.files import any_path, is_remote, remove_folder
+from spade_jax.training.processes import any_process, on_all_processes
 from spade_jax.training.state import TrainState
 
 _LOG = logging.getLogger(__name__)
@@ -47,19 +49,23 @@ class Checkpointer:
     """The checkpoints of one run.
 
     Args:
-      directory: made if it does not exist; one folder a checkpoint, named by cycle.
+      directory: local or gs://; made if it does not exist; one folder a checkpoint, named by cycle.
       keep: newest checkpoints that are kept; None only reads, and makes and changes nothing, as another
         process may be saving there.
+      keep_every: those of cycles that are multiples of this stay for good; 0 keeps none of them.
     """
 
-    def __init__(self, directory: str | os.PathLike[str], *, keep: int | None):
-        self._directory = Path(directory).absolute()
+    def __init__(self, directory: str | os.PathLike[str], *, keep: int | None, keep_every: int = 0):
+        directory = any_path(directory)
+        self._directory = directory if is_remote(directory) else directory.absolute()
         self._read_only = keep is None
         self._saving: int | None = None
         options = (
             ocp.CheckpointManagerOptions(read_only=True, create=False, save_interval_steps=0)
             if self._read_only
-            else ocp.CheckpointManagerOptions(max_to_keep=keep, cleanup_tmp_directories=True)
+            else ocp.CheckpointManagerOptions(
+                max_to_keep=keep, keep_period=keep_every or None, cleanup_tmp_directories=True
+            )
         )
         with contextlib.ExitStack() as stack:
             stack.enter_context(_orbax_quiet())
@@ -169,23 +175,30 @@ class Checkpointer:
         return self._manager.all_steps()
 
     def _restore(self, cycle: int, abstract_state: TrainState) -> Restored:
-        small = self._manager.restore(
-            cycle, args=ocp.args.Composite(host=ocp.args.JsonRestore(), checksums=ocp.args.JsonRestore())
-        )
-        if _text_checksum(json.dumps(small.host)) != small.checksums["host"]:
-            raise ValueError("the host state differs from what was saved")
-        state = self._manager.restore(
-            cycle, args=ocp.args.Composite(state=ocp.args.StandardRestore(abstract_state))
-        ).state
+        def read_small() -> Any:
+            args = ocp.args.Composite(host=ocp.args.JsonRestore(), checksums=ocp.args.JsonRestore())
+            small = self._manager.restore(cycle, args=args)
+            if _text_checksum(json.dumps(small.host)) != small.checksums["host"]:
+                raise ValueError("the host state differs from what was saved")
+            return small
+
+        def read_state() -> TrainState:
+            args = ocp.args.Composite(state=ocp.args.StandardRestore(abstract_state))
+            return self._manager.restore(cycle, args=args).state
+
+        small = on_all_processes(read_small)
+        state = on_all_processes(read_state)
         if _array_checksums(state) != small.checksums["arrays"]:
             raise ValueError("arrays differ from what was saved")
         return Restored(cycle, state, small.host)
 
     def _set_aside(self, cycle: int) -> Path:
         target = self._directory / f"damaged-{cycle}"
-        if target.exists():
-            shutil.rmtree(target)
-        (self._directory / str(cycle)).rename(target)
+        if jax.process_index() == 0:
+            if target.exists():
+                remove_folder(target)
+            (self._directory / str(cycle)).rename(target)
+        any_process(False)  # The others wait for the first.
         self._manager.reload()
         return target
 

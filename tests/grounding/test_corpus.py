@@ -31,18 +31,25 @@ def test_an_epoch_holds_every_document_once_and_epochs_differ():
     assert first != second
 
 
-@pytest.mark.parametrize("process_count", [2, 3])
-def test_processes_share_out_an_epoch(process_count):
-    shares = []
-    for process_index in range(process_count):
-        with Corpus(
-            documents(11), seed=1, process_index=process_index, process_count=process_count
-        ) as corpus:
-            share = -(-(11 - process_index) // process_count)
-            shares.append([ids(corpus, share) for _ in range(3)])
-    for epoch in zip(*shares, strict=True):
-        together = [document_id for share in epoch for document_id in share]
-        assert sorted(together) == sorted(f"d{i}" for i in range(11))
+@pytest.mark.parametrize(("before", "after"), [(4, 2), (1, 3), (2, 1)])
+def test_another_number_of_processes_goes_on_without_repeats(before, after):
+    """Each draws what all draw, and uses its own; what they use is the stream of one process."""
+
+    def used(corpora, num_draws):
+        draws = [ids(corpus, num_draws) for corpus in corpora]
+        return {i: draws[i % len(corpora)][i] for i in range(num_draws)}
+
+    corpora = [Corpus(documents(11), seed=1) for _ in range(before)]
+    first = used(corpora, 7)
+    states = [corpus.state() for corpus in corpora]
+    assert all(state == states[0] for state in states)
+
+    resumed = [Corpus(documents(11), seed=1) for _ in range(after)]
+    for corpus in resumed:
+        corpus.restore(json.loads(json.dumps(states[0])))
+    rest = used(resumed, 15)
+    with Corpus(documents(11), seed=1) as corpus:
+        assert [*first.values(), *rest.values()] == ids(corpus, 22)
 
 
 # grain's shuffle walks a fixed domain, which takes 10 ms a draw from a handful of documents.
@@ -63,12 +70,11 @@ def test_restored_is_uninterrupted(num_documents, num_drawn, seed):
     [
         ({"documents": documents(6)}, "num_documents was 5, is 6"),
         ({"seed": 2}, "seed was 1, is 2"),
-        ({"process_count": 2}, "process_count was 1, is 2"),
         ({"documents": [*documents(4), Document(document_id="d4", text="other")]}, "fingerprint was"),
     ],
 )
 def test_a_position_in_another_corpus_is_refused(other, names):
-    made_with = {"documents": documents(5), "seed": 1, "process_count": 1}
+    made_with = {"documents": documents(5), "seed": 1}
     with Corpus(**made_with) as corpus:
         state = corpus.state()
     with Corpus(**{**made_with, **other}) as corpus, pytest.raises(CorpusError, match=names):
@@ -80,11 +86,6 @@ def test_drawing_starts_no_threads():
     with Corpus(documents(5), seed=0) as corpus:
         ids(corpus, 20)
         assert set(threading.enumerate()) == before
-
-
-def test_each_process_needs_a_document():
-    with pytest.raises(CorpusError, match="2 documents for 3 processes"):
-        Corpus(documents(2), seed=0, process_count=3)
 
 
 def test_builtin_corpus_by_name():

@@ -11,7 +11,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 CONFIG = ROOT / "tests" / "tiny.py"
 
 
-def arguments(workdir: pathlib.Path, cache_dir: pathlib.Path, *overrides: str) -> list[str]:
+def arguments(workdir: pathlib.Path | str, cache_dir: pathlib.Path, *overrides: str) -> list[str]:
     """The flags of a run of the tiny config."""
     sets = [f"--set={item}" for item in (f"warm_start.cache_dir={cache_dir}", *overrides)]
     return [f"--config={CONFIG}", f"--workdir={workdir}", *sets]
@@ -77,5 +77,8 @@ def _outcome(workdir: pathlib.Path) -> dict[str, object]:
     for folder in ("environments", "episodes"):
         for path in (workdir / folder).rglob("*.*"):
             found[str(path.relative_to(workdir))] = path.read_text()
+    for path in (workdir / "archive").rglob("*"):
+        if path.is_file():
+            found[str(path.relative_to(workdir))] = path.read_bytes()
     assert len(found) > 100, f"{workdir} holds next to nothing"
     return found

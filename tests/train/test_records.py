@@ -26,7 +26,9 @@ def record(cycle, rewards):
         source=None,
         report=ValidationReport(environment_id=environment_id, verdicts=()),
     )
-    return CycleRecord(designs=[design], trajectories=[], estimates={}, rewards=rewards, metrics={})
+    return CycleRecord(
+        designs=[design], trajectories=[], estimates={}, rewards=rewards, sequences=[], metrics={}
+    )
 
 
 def test_a_cycle_writes_the_rewards_of_its_own_designs_and_of_earlier_ones(tmp_path):

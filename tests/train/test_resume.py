@@ -6,8 +6,12 @@ import shutil
 import signal
 import time
 
+import jax
 import pytest
 
+from spade_jax import config as config_lib
+from spade_jax.train import train
+from spade_jax.training.checkpoint import Checkpointer
 from tests.train.command import arguments, differences, killed, run, start
 
 EPISODES_WRITTEN = {"function": "spade_jax.workdir:Workdir.write_episodes", "after": True}
@@ -53,6 +57,30 @@ def test_a_finished_run_says_the_same_again(reference, cache_dir, tmp_path):
     done = run(arguments(reference, cache_dir)[:1] + arguments(tmp_path / "run", cache_dir)[1:])
     assert "resuming at cycle 4 of 4" in done.stdout
     assert differences(tmp_path / "run", reference) == {}
+
+
+def test_the_weights_of_the_start_are_gone_before_those_of_the_checkpoint_come(
+    reference, tmp_path, monkeypatch
+):
+    """Two sets do not always fit on a device."""
+    shutil.copytree(reference, tmp_path / "run")
+    config = config_lib.from_dict(json.loads((reference / "config.json").read_text()))
+    before = {id(array) for array in jax.live_arrays()}
+
+    class Seen(Exception):
+        pass
+
+    def restore_latest(self, abstract_state):
+        shapes = {leaf.shape for leaf in jax.tree.leaves(abstract_state.params)}
+        assert len(shapes) > 5
+        raise Seen(
+            [array.shape for array in jax.live_arrays() if id(array) not in before and array.shape in shapes]
+        )
+
+    monkeypatch.setattr(Checkpointer, "restore_latest", restore_latest)
+    with pytest.raises(Seen) as seen:
+        train(config, workdir=tmp_path / "run")
+    assert seen.value.args == ([],)
 
 
 @pytest.mark.slow

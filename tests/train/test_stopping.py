@@ -34,6 +34,21 @@ def test_one_signal_then_two_and_the_run_goes_on_as_if_nothing_had_been(referenc
     assert differences(workdir, reference) == {}
 
 
+def test_a_cycle_that_takes_longer_than_a_machine_waits_is_given_up(reference, cache_dir, tmp_path):
+    """SIGTERM in the play of cycle 1, which nothing has saved yet: the state after cycle 0 is kept."""
+    workdir = tmp_path / "run"
+    at = {"function": "spade_jax.cycle:Machinery.play", "call": 3, "signals": ["SIGTERM"]}
+    stopped = run(arguments(workdir, cache_dir, "checkpoint.grace=0"), at=at, code=130)
+    assert "cycle 1 did not end within 0 s of SIGTERM and is given up" in stopped.stdout
+    assert "stopped before cycle 1, which is saved" in stopped.stdout
+    assert "Traceback" not in stopped.stderr
+    assert num_rows(workdir) == 1
+    assert (workdir / "checkpoints/1").is_dir()
+    finished = run([*arguments(workdir, cache_dir), "--allow_changed_config"])
+    assert "resuming at cycle 1 of 4" in finished.stdout
+    assert differences(workdir, reference) == {}
+
+
 def test_a_signal_in_the_warm_start_stops_it_with_a_word(tmp_path):
     small = ["warm_start.programs=200", "warm_start.episodes=8"]
     flags = arguments(tmp_path / "run", tmp_path / "cache", *small)

@@ -69,6 +69,13 @@ def test_restored_equals_saved_and_only_the_newest_are_kept(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["10", "15"]
 
 
+def test_some_are_kept_for_good(tmp_path):
+    with Checkpointer(tmp_path, keep=2, keep_every=10) as checkpointer:
+        for cycle in range(5, 45, 5):
+            checkpointer.save(cycle, state_of(cycle), HOST)
+    assert {int(path.name) for path in tmp_path.iterdir()} == {10, 20, 30, 35, 40}
+
+
 def test_a_number_that_is_not_known_stays_unknown(tmp_path):
     with Checkpointer(tmp_path, keep=2) as checkpointer:
         checkpointer.save(1, state_of(1), {"standard_error": float("nan")})

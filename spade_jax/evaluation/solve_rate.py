@@ -6,7 +6,9 @@ from spade_jax.evaluation.held_out import held_out_plans
 from spade_jax.metrics import rate_with_interval
 from spade_jax.rollout.episode import EpisodePlan
 from spade_jax.types import EnvironmentSource, Trajectory
-from spade_jax.warm_start.families import HELD_OUT_FAMILIES
+from spade_jax.warm_start.syllabus import GAMES, TOOL_USE
+
+_UNSEEN = (*GAMES.held_out, *TOOL_USE.held_out)
 
 
 async def evaluate(
@@ -30,7 +32,7 @@ async def evaluate(
     unseen = {
         source.environment_id
         for source in sources
-        if any(source.environment_id.endswith(f"-{name}") for name in HELD_OUT_FAMILIES)
+        if any(source.environment_id.endswith(f"-{name}") for name in _UNSEEN)
     }
     good = [trajectory for trajectory in trajectories if not trajectory.failure]
     groups = {

@@ -1,8 +1,9 @@
 """The class that generated tool-use environments inherit from, ready in every source's namespace.
 
-Runs in the child: standard library only. A source defines `reset`, `solution` and a method `tool_<name>`
-for each tool it lists in `_tools`; this class reads what an agent says, calls the tools and checks the
-answer. The underscored names are part of the contract too: sources set, call and override them.
+Runs in the child: standard library only. A source defines `reset`, a method `tool_<name>` for each tool
+it lists in `_tools` and, where it has one to tell, `solution`; this class reads what an agent says, calls
+the tools and checks the answer. The underscored names are part of the contract too: sources set, call and
+override them.
 
 The contract is the reference implementation's (spade-rl/spade, `ToolUseBaseEnv`), as is the module's
 name, under which sources may import it.
@@ -35,7 +36,7 @@ class ToolUseBaseEnv:
         raise NotImplementedError(f"{type(self).__name__} defines no reset(seed)")
 
     def solution(self) -> str:
-        """A sequence of calls and the answer they lead to; shown when the turns run out."""
+        """A sequence of calls and the answer they lead to; shown when the turns run out, where defined."""
         raise NotImplementedError(f"{type(self).__name__} defines no solution()")
 
     def get_tools(self) -> list[dict[str, Any]]:
@@ -86,10 +87,7 @@ class ToolUseBaseEnv:
         )
         if self.turn_count < self.max_turns:
             return observation, reward, False, False, {}
-        # Some sources store its text under the method's name.
-        solution: Any = self.solution
-        text = solution() if callable(solution) else solution
-        return f"{observation}\n\nThat was the last turn. A solution:\n{text}", 0.0, False, True, {}
+        return f"{observation}\n\nThat was the last turn.{self._told_solution()}", 0.0, False, True, {}
 
     def close(self) -> None:
         """Nothing to give back."""
@@ -106,6 +104,16 @@ class ToolUseBaseEnv:
             return 'A tool call is an object with "name" and an object "arguments".', -0.1
         result = self.execute_tool(call.get("name", ""), call.get("arguments") or {})
         return result["output"], 0.0
+
+    def _told_solution(self) -> str:
+        """What the last turn tells of the solution; "" where the source defines none."""
+        # Some sources store its text under the method's name.
+        solution: Any = self.solution
+        try:
+            text = solution() if callable(solution) else solution
+        except NotImplementedError:
+            return ""
+        return f" A solution:\n{text}"
 
     def _check_answer(self, answer: str) -> bool:
         """Whether the answer is the expected one, but for case, or as a number within 0.01."""

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from spade_jax.seeding import derive_rng
 from spade_jax.types import DesignContext, EnvironmentSource, MemoryRecord
-from spade_jax.warm_start.families.base import Family, Parameters
+from spade_jax.warm_start.family import Family, Parameters
 from spade_jax.warm_start.grounds import Grounds
 
 WITHOUT_DOCUMENT = 0.15

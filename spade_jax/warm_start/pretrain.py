@@ -28,7 +28,7 @@ from spade_jax.rl.packing import PackedBatch, pack
 from spade_jax.roles.designer import design_reply, designer_messages, fitting_messages
 from spade_jax.sandbox.pool import SandboxPool
 from spade_jax.seeding import derive_rng, derive_seed
-from spade_jax.text.chat import NativeChat, render_conversation, render_reply
+from spade_jax.text.chat import NativeChat, merge_tool_results, render_conversation, render_reply
 from spade_jax.text.tokenizer import Tokenizer
 from spade_jax.training.state import abstract_params, create_state
 from spade_jax.training.update import Updater
@@ -47,6 +47,7 @@ SHAPING_SOURCES = (
     "rl",
     "roles",
     "rollout",
+    "sandbox/tool_use_base_env.py",
     "text",
     "training",
     "warm_start",
@@ -127,7 +128,7 @@ async def _train(
         for context, _ in designs
         for message in designer_messages(context, config=config, excerpt_words=grounds.excerpt_words)
     ]
-    spoken = [message.content for episode in episodes for message in episode]
+    spoken = [message.content for episode in episodes for message in merge_tool_results(episode)]
     tokenizer = Tokenizer.train(
         [*prompts, *(reply for _, reply in designs), *spoken],
         vocab_size=config.tokenizer.vocab_size,

@@ -3,11 +3,13 @@
 import dataclasses
 from collections.abc import Callable, Mapping
 
-from spade_jax.errors import ConfigError
 from spade_jax.roles.agent import action_reply
 from spade_jax.types import Setting
 from spade_jax.warm_start.families import FAMILIES, HELD_OUT_FAMILIES
-from spade_jax.warm_start.families.base import LETTERS, MOVES, Family
+from spade_jax.warm_start.families.base import LETTERS, MOVES
+from spade_jax.warm_start.family import Family
+from spade_jax.warm_start.tool_families import HELD_OUT_TOOL_FAMILIES, REPLIES, TOOL_FAMILIES
+from spade_jax.warm_start.tool_families.base import KEYS
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -44,13 +46,14 @@ GAMES = Syllabus(
     reply=action_reply,
 )
 
+TOOL_USE = Syllabus(
+    taught=TOOL_FAMILIES,
+    held_out=HELD_OUT_TOOL_FAMILIES,
+    choices=(*KEYS, *REPLIES),
+    reply=str,
+)
+
 
 def syllabus_of(setting: Setting) -> Syllabus:
-    """What a setting's warm start teaches.
-
-    Raises:
-      ConfigError: there are no families for it.
-    """
-    if setting == "games":
-        return GAMES
-    raise ConfigError(f"setting={setting} has no warm start and no held-out set; only setting=games has them")
+    """What a setting's warm start teaches."""
+    return {"games": GAMES, "tool_use": TOOL_USE}[setting]

@@ -9,14 +9,14 @@ from spade_jax.evaluation.held_out import held_out_environments
 from spade_jax.evaluation.solve_rate import evaluate
 from spade_jax.metrics import wilson_interval
 from spade_jax.types import TokenStream, Trajectory
-from spade_jax.warm_start.families import FAMILIES, HELD_OUT_FAMILIES
+from spade_jax.warm_start.syllabus import GAMES, syllabus_of
 
-NUM_FAMILIES = len(FAMILIES) + len(HELD_OUT_FAMILIES)
+NUM_FAMILIES = len(GAMES.families)
 SOURCES = held_out_environments(NUM_FAMILIES)
 EPISODES = 2
 
 
-def measured(outcomes):
+def measured(outcomes, sources=SOURCES):
     """Evaluates with outcomes: (environment index, play) to a return, or to a kind of failure."""
     plays = []
 
@@ -49,8 +49,8 @@ def measured(outcomes):
             )
         return trajectories
 
-    metrics = asyncio.run(evaluate(SOURCES, episodes=EPISODES, play=play))
-    assert len(plays) == NUM_FAMILIES * EPISODES
+    metrics = asyncio.run(evaluate(sources, episodes=EPISODES, play=play))
+    assert len(plays) == len(sources) * EPISODES
     return metrics
 
 
@@ -79,6 +79,14 @@ def test_families_that_no_training_saw_are_counted_apart():
         low,
         high,
     )
+
+
+def test_so_are_those_of_tool_use():
+    families = syllabus_of("tool_use").families
+    sources = held_out_environments(len(families), "tool_use")
+    metrics = measured(lambda environment, play: float(environment >= len(families) - 2), sources)
+    assert metrics["heldout/unseen/solve_rate"] == 1.0
+    assert metrics["heldout/harder/solve_rate"] == 0.0
 
 
 def test_failed_episodes_are_counted_and_kept_out():

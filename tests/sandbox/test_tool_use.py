@@ -195,6 +195,16 @@ def test_the_last_turn_shows_a_solution(bench, shop, last):
     assert step.observation.endswith("price, buy three, answer")
 
 
+@pytest.mark.parametrize("last", ["Let me think.", "<answer>7</answer>"])
+def test_the_last_turn_of_a_source_without_a_solution_says_just_that(bench, opened, last):
+    game = opened(SHOP[: SHOP.index("    def solution")].replace("turn_count = 0", "turn_count = 9"))
+    bench.run(game.reset(5))
+    step = bench.run(game.step(last))
+    assert (step.reward, step.terminated, step.truncated) == (0.0, False, True)
+    assert step.observation.endswith("\n\nThat was the last turn.")
+    assert bench.run(game.solution()) is None
+
+
 def test_the_right_answer_counts_on_the_last_turn(bench, opened):
     game = opened(SHOP.replace("turn_count = 0", "turn_count = 9"))
     bench.run(game.reset(5))

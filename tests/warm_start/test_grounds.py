@@ -4,8 +4,8 @@ import pytest
 
 from spade_jax.grounding.builtin import NOUNS
 from spade_jax.types import Document
-from spade_jax.warm_start.families import FAMILIES, HELD_OUT_FAMILIES
 from spade_jax.warm_start.grounds import NO_WORD, Grounds
+from spade_jax.warm_start.syllabus import GAMES, TOOL_USE
 
 BUILTIN = Grounds.builtin(3, excerpt_words=8)
 
@@ -48,7 +48,7 @@ def test_of_a_large_corpus_the_seed_chooses_a_part():
     assert [len({document.document_id for document in part}) for part in parts] == [800] * 3
 
 
-@pytest.mark.parametrize("family", [*FAMILIES.values(), *HELD_OUT_FAMILIES.values()], ids=lambda f: f.name)
+@pytest.mark.parametrize("family", [*GAMES.families, *TOOL_USE.families], ids=lambda f: f.name)
 def test_no_subject_is_a_word_that_programs_use_for_something_else(family):
     subjects = BUILTIN.with_corpus(corpus(30), seed=0).subjects
     words = family.source(family.taught[-1], NO_WORD) + family.hint(family.taught[-1])

@@ -180,6 +180,8 @@ def copied_package(tmp_path, monkeypatch):
     ("path", "shapes"),
     [
         ("warm_start/families/spatial.py", True),
+        ("warm_start/tool_families/error_recovery.py", True),
+        ("sandbox/tool_use_base_env.py", True),
         ("warm_start/designs.py", True),
         ("text/tokenizer.py", True),
         ("model/transformer.py", True),

@@ -9,7 +9,7 @@ from spade_jax.warm_start.families import (
     pattern,
     spatial,
 )
-from spade_jax.warm_start.families.base import Family
+from spade_jax.warm_start.family import Family
 
 FAMILIES: dict[str, Family] = {
     family.name: family

@@ -1,72 +1,17 @@
-"""What a family of environments is, and the skeleton that all their programs share.
+"""The skeleton that all games of the warm start share, and how their observations are read.
 
-The warm start turns families into programs, hints and demonstrations of play; self-play starts from
-what the tiny model learned of them. Everything here serves that: programs repeat whole lines, so that a
-tokenizer trained on them needs few pieces for one; every number that makes a game easier or harder
-is one digit in the text; and an observation holds all that the next move depends on.
-
-Programs made here run in the sandbox alone. Nothing in this folder executes them.
+An observation holds all that the next move depends on. All moves are among `MOVES`.
 """
 
-import dataclasses
-import random
 import re
 import textwrap
 from collections.abc import Callable, Sequence
 
-Parameters = dict[str, int]
+from spade_jax.warm_start.family import Parameters, by_level, class_name
 
 DIGITS = [str(digit) for digit in range(10)]
 LETTERS = list("ABCD")
 MOVES = (*DIGITS, *LETTERS, "up", "down", "left", "right", "buy", "sell", "wait")
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Family:
-    """A generator of environment programs of one kind, with a scripted player for them.
-
-    The player sees what the agent sees: the texts of the observations so far, latest last, and the hint
-    where there is one. All moves are among `MOVES`.
-
-    Attributes:
-      name: in snake case; the program's class is `class_name(name)`.
-      skill: one of `spade_jax.types.GAME_SKILLS`.
-      levels: the numbers that a program may have, at level 1 (easy), 2 (medium) and 3 (harder than any
-        text of the warm start); within a level from easy to hard. No level shares a combination of
-        numbers with another.
-      source: (parameters, word of the document) to the program's text.
-      hint: parameters to a short sentence that helps in every instance and answers none.
-      actions: observations to the legal moves that they show.
-      best_action: (observations, hint, rng) to the best move, as bare text; the hint is "" in an
-        episode without one.
-    """
-
-    name: str
-    skill: str
-    levels: tuple[Sequence[Parameters], Sequence[Parameters], Sequence[Parameters]]
-    source: Callable[[Parameters, str], str]
-    hint: Callable[[Parameters], str]
-    actions: Callable[[Sequence[str]], list[str]]
-    best_action: Callable[[Sequence[str], str, random.Random], str]
-
-    @property
-    def taught(self) -> list[Parameters]:
-        """What the warm start's designs may have, from easy to hard: levels 1 and 2."""
-        return [*self.levels[0], *self.levels[1]]
-
-
-def by_level(
-    names: str,
-    easy: Sequence[tuple[int, ...]],
-    medium: Sequence[tuple[int, ...]],
-    hard: Sequence[tuple[int, ...]],
-) -> tuple[list[Parameters], list[Parameters], list[Parameters]]:
-    """For each level, the values that `names` may take together."""
-
-    def named(level: Sequence[tuple[int, ...]]) -> list[Parameters]:
-        return [dict(zip(names.split(), values, strict=True)) for values in level]
-
-    return named(easy), named(medium), named(hard)
 
 
 question_levels = by_level(
@@ -75,11 +20,6 @@ question_levels = by_level(
     [(options, rounds, 0, rounds) for rounds in (2, 3, 4, 5, 6) for options in (2, 3, 4)],
     [(options, rounds, 0, rounds) for rounds in (7, 8) for options in (2, 3, 4)],
 )
-
-
-def class_name(name: str) -> str:
-    """The class that a family's programs define: `trap_walk` gives `TrapWalkEnv`."""
-    return "".join(part.title() for part in name.split("_")) + "Env"
 
 
 def program(name: str, *, reset: str, observe: str, step: str) -> Callable[[Parameters, str], str]:

@@ -6,15 +6,14 @@ from collections.abc import Sequence
 
 from spade_jax.warm_start.families.base import (
     LETTERS,
-    Family,
     asked_letters,
-    by_level,
     program,
     question_levels,
     question_program,
     shown_letters,
     state,
 )
+from spade_jax.warm_start.family import Family, by_level
 
 SKILL = "Causal Inference"
 

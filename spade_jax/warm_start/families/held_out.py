@@ -1,8 +1,12 @@
 """Two families that no training sees: they recombine what the others teach, in the same words."""
 
-from spade_jax.warm_start.families.base import Family, by_level, program, shown_letters
+from spade_jax.warm_start.families.base import (
+    program,
+    shown_letters,
+)
 from spade_jax.warm_start.families.optimization import best_most
 from spade_jax.warm_start.families.spatial import DIRECTIONS, best_step, walk_program
+from spade_jax.warm_start.family import Family, by_level
 
 # The walk of trap_walk, to two goals in order as in key_door.
 COURIER = Family(

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 
 from spade_jax.warm_start.families.base import (
     DIGITS,
-    Family,
-    by_level,
     number_after,
     program,
     question_levels,
@@ -15,6 +13,7 @@ from spade_jax.warm_start.families.base import (
     shown_letters,
     state,
 )
+from spade_jax.warm_start.family import Family, by_level
 
 SKILL = "Logical Deduction"
 

@@ -5,14 +5,13 @@ from collections.abc import Sequence
 
 from spade_jax.warm_start.families.base import (
     DIGITS,
-    Family,
     asked_digits,
-    by_level,
     number_after,
     program,
     question_program,
     state,
 )
+from spade_jax.warm_start.family import Family, by_level
 
 SKILL = "Mathematical Reasoning"
 

@@ -4,9 +4,6 @@ import random
 from collections.abc import Callable, Sequence
 
 from spade_jax.warm_start.families.base import (
-    Family,
-    Parameters,
-    by_level,
     number_after,
     program,
     question_levels,
@@ -15,6 +12,7 @@ from spade_jax.warm_start.families.base import (
     shown_letters,
     state,
 )
+from spade_jax.warm_start.family import Family, Parameters, by_level
 
 SKILL = "Optimization"
 

@@ -5,9 +5,7 @@ from collections.abc import Sequence
 
 from spade_jax.warm_start.families.base import (
     DIGITS,
-    Family,
     asked_letters,
-    by_level,
     program,
     question_levels,
     question_program,
@@ -15,6 +13,7 @@ from spade_jax.warm_start.families.base import (
     shown_letters,
     state,
 )
+from spade_jax.warm_start.family import Family, by_level
 
 SKILL = "Pattern Recognition"
 

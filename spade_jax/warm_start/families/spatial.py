@@ -4,15 +4,13 @@ import random
 from collections.abc import Callable, Sequence
 
 from spade_jax.warm_start.families.base import (
-    Family,
-    Parameters,
     asked_letters,
-    by_level,
     number_after,
     program,
     shown_letters,
     state,
 )
+from spade_jax.warm_start.family import Family, Parameters, by_level
 
 SKILL = "Spatial Reasoning"
 

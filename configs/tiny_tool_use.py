@@ -25,7 +25,7 @@ from spade_jax.types import TOOL_USE_SKILLS
 
 
 def get_config() -> Config:
-    """The run that the README's result table reports."""
+    """`tiny_games.py` with the skills, and the strengths of learning, of the other setting."""
     return Config(
         setting="tool_use",
         num_cycles=160,

@@ -39,7 +39,8 @@ def test_every_episode_is_kept_with_the_environment_and_the_weights_that_made_it
 def test_updates_from_the_archive_are_the_updates_of_the_run(reference, cache_dir, tmp_path):
     """From the checkpoint of cycle 2 to that of cycle 4, bit for bit, without playing anything."""
     config = config_lib.from_dict(json.loads((reference / "config.json").read_text()))
-    (model,) = cache_dir.glob("*/tokenizer.model")
+    # Other tests keep warm starts of other configs there, but the reference run was the first.
+    model = min(cache_dir.glob("*/tokenizer.model"), key=lambda path: path.stat().st_mtime_ns)
     tokenizer = Tokenizer.from_bytes(model.read_bytes())
     architecture = Architecture.from_config(config.model, tokenizer.vocab_size)
     mesh = make_mesh(config.mesh)
